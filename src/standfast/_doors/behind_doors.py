@@ -137,8 +137,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "tools.docstrings": ("DocstringStyle",),
     "tools.function": ("tool",),
     "tools.schema": ("FuncSchema", "function_schema"),
-    "words.items": (
-        "RunItemBase",
+    "providers.item_types": (
         "TResponse",
         "TResponseOutputItem",
         "TResponseStreamEvent",
@@ -150,6 +149,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "coerce_tool_search_call_raw_item",
         "coerce_tool_search_output_raw_item",
     ),
+    "words.items": ("RunItemBase",),
     "talk.items": (
         "InputText",
         "InputAudio",

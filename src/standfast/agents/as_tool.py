@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
 
-from standfast.agents.context import ToolContext
+from standfast.agents.context import AnyAgent, NamedAgent, ToolContext
 from standfast.agents.hooks import RunHooks, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
@@ -25,7 +25,15 @@ from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Session
 from standfast.tools.function import FunctionTool, Invoker, ToolEnabled, ToolErrorFunction, ToolNeedsApproval
 from standfast.tools.names import function_style
-from standfast.words.items import ItemHelpers, MessageOutputItem, ToolCallOutputItem, ToolOrigin, ToolOriginType
+from standfast.words.items import (
+    ItemHelpers,
+    MessageOutputItem,
+    RawItem,
+    RunItem,
+    ToolCallOutputItem,
+    ToolOrigin,
+    ToolOriginType,
+)
 
 DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS
 """How many turns an agent used as a tool may take unless told otherwise."""
@@ -35,12 +43,12 @@ class AgentToolStreamEvent(TypedDict):
     """What an `on_stream` function gets."""
 
     event: Any
-    """The event of the inner run."""
+    """The event of the inner run: a `StreamEvent`."""
 
-    agent: Any
+    agent: AnyAgent
     """The inner agent that made it."""
 
-    tool_call: Any
+    tool_call: RawItem
     """The call that the inner run answers."""
 
 
@@ -48,7 +56,7 @@ class AgentToolStreamEvent(TypedDict):
 class AgentTool:
     """How an agent runs as a tool; `Agent.as_tool` makes it."""
 
-    agent: Any
+    agent: AnyAgent
     name: str | None = None
     description: str | None = None
     custom_output_extractor: Callable[[Any], Awaitable[str]] | None = None
@@ -102,6 +110,26 @@ class AgentToolRun:
     """The context of the outer call; `context.for_child(tool_input)` makes that of the inner run."""
 
 
+class AgentToolResult(Protocol):
+    """What of the inner run's result becomes the call's output; the driver's `RunResult` has it."""
+
+    final_output: Any
+
+    @property
+    def new_items(self) -> Sequence[RunItem]:
+        """What the run brought forth."""
+        ...
+
+    @property
+    def output_guardrail_results(self) -> Sequence[object]:
+        """What output guardrails said."""
+        ...
+
+
+RunAgentTool: TypeAlias = Callable[[AgentToolRun], Awaitable[AgentToolResult]]
+"""Runs an agent as a tool."""
+
+
 def make_agent_tool(
     described: AgentTool,
     *,
@@ -137,16 +165,16 @@ def make_agent_tool(
     )
 
 
-def _outside_a_run() -> Callable[[AgentToolRun], Awaitable[Any]]:
+def _outside_a_run() -> RunAgentTool:
     """What runs an agent whose tool was called where no run is under way.
 
     Looked up by name when it happens: running is the face's business, which this layer does not know.
     """
-    run_by_hand: Callable[[AgentToolRun], Awaitable[Any]] = import_module("standfast.face.by_hand").run_by_hand
+    run_by_hand: RunAgentTool = import_module("standfast.face.by_hand").run_by_hand
     return run_by_hand
 
 
-async def output_of(described: AgentTool, result: Any) -> Any:
+async def output_of(described: AgentTool, result: AgentToolResult) -> Any:
     """What of an inner run becomes the call's output.
 
     The extractor's, if there is one; else the final output; if that is empty, the last text the run produced, unless
@@ -175,8 +203,8 @@ async def relay_events(
     events: AsyncIterator[Any],
     on_stream: Callable[[AgentToolStreamEvent], Awaitable[None] | None],
     *,
-    agent: Any,
-    tool_call: Any,
+    agent: NamedAgent,
+    tool_call: RawItem,
     max_pending: int | None,
 ) -> None:
     """Hand every event of an inner run to `on_stream`, in order, without making the run wait for it.

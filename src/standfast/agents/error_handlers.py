@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict
 
-from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast.agents.guardrails import (
     InputGuardrailResult,
     OutputGuardrailResult,
@@ -25,7 +25,7 @@ class RunErrorDetails:
     input: str | list[Item]
     new_items: list[RunItem]
     raw_responses: list[ModelResponse]
-    last_agent: Any
+    last_agent: AnyAgent
     context_wrapper: RunContextWrapper[Any]
     input_guardrail_results: list[InputGuardrailResult]
     output_guardrail_results: list[OutputGuardrailResult]
@@ -44,7 +44,7 @@ class RunErrorData:
     history: list[Item]
     output: list[Item]
     raw_responses: list[ModelResponse]
-    last_agent: Any
+    last_agent: AnyAgent
 
 
 @dataclass
@@ -89,7 +89,7 @@ def check_error_handlers(handlers: Mapping[str, Any] | None) -> None:
         raise UserError(f"error_handlers has no kind {', '.join(unknown)}", f"Use {', '.join(HANDLED_KINDS)}.")
 
 
-def read_handler_result(value: Any) -> RunErrorHandlerResult | None:
+def read_handler_result(value: object) -> RunErrorHandlerResult | None:
     """What a handler wants: None if it declined. Raises UserError for a dict with keys that mean nothing."""
     if value is None or isinstance(value, RunErrorHandlerResult):
         return value

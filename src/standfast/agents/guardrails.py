@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
 
-from standfast.agents.context import RunContextWrapper, TContext, ToolContext
+from standfast.agents.context import AnyAgent, RunContextWrapper, TContext, ToolContext
 from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import (
     ToolInputGuardrailTripwireTriggered,
@@ -53,7 +53,7 @@ class Guardrail:
         function = self.guardrail_function
         return self.name or getattr(function, "__name__", None) or type(function).__name__
 
-    async def _verdict(self, kind: type[V], *arguments: Any) -> V:
+    async def _verdict(self, kind: type[V], *arguments: object) -> V:
         """What the function says about these arguments; raises UserError if that is no verdict of this kind."""
         name = self.get_name()
         if not callable(self.guardrail_function):
@@ -68,10 +68,12 @@ class Guardrail:
         return verdict
 
 
-def _made(kind: Callable[..., G], function: Any, name: str | None, **options: Any) -> Any:
+def _made(
+    kind: Callable[..., G], function: Callable[..., Any] | None, name: str | None, **options: object
+) -> G | Callable[[Callable[..., Any]], G]:
     """A guardrail of this function, or, without a function, the decorator that makes one."""
 
-    def make(given: Any) -> G:
+    def make(given: Callable[..., Any]) -> G:
         guardrail = kind(given, name=name, **options)
         guardrail.name = guardrail.get_name()
         return guardrail
@@ -82,11 +84,11 @@ def _made(kind: Callable[..., G], function: Any, name: str | None, **options: An
 # --- agent guardrails ------------------------------------------------------------------------------------------------
 
 InputGuardrailFunction = Callable[
-    [RunContextWrapper[TContext], Any, "str | list[Item]"],
+    [RunContextWrapper[TContext], AnyAgent, "str | list[Item]"],
     "GuardrailFunctionOutput | Awaitable[GuardrailFunctionOutput]",
 ]
 OutputGuardrailFunction = Callable[
-    [RunContextWrapper[TContext], Any, Any], "GuardrailFunctionOutput | Awaitable[GuardrailFunctionOutput]"
+    [RunContextWrapper[TContext], AnyAgent, Any], "GuardrailFunctionOutput | Awaitable[GuardrailFunctionOutput]"
 ]
 
 
@@ -101,7 +103,7 @@ class InputGuardrail(Guardrail, Generic[TContext]):
     """False: the model is not called before this guardrail has passed."""
 
     async def run(
-        self, agent: Any, input: str | list[Item], context: RunContextWrapper[TContext]
+        self, agent: AnyAgent, input: str | list[Item], context: RunContextWrapper[TContext]
     ) -> InputGuardrailResult:
         """Ask this guardrail alone."""
         return InputGuardrailResult(self, await self._verdict(GuardrailFunctionOutput, context, agent, input))
@@ -122,7 +124,9 @@ class OutputGuardrail(Guardrail, Generic[TContext]):
     guardrail_function: OutputGuardrailFunction[TContext]
     """Gets the context, the agent and its output."""
 
-    async def run(self, context: RunContextWrapper[TContext], agent: Any, agent_output: Any) -> OutputGuardrailResult:
+    async def run(
+        self, context: RunContextWrapper[TContext], agent: AnyAgent, agent_output: Any
+    ) -> OutputGuardrailResult:
         """Ask this guardrail alone."""
         output = await self._verdict(GuardrailFunctionOutput, context, agent, agent_output)
         return OutputGuardrailResult(guardrail=self, agent_output=agent_output, agent=agent, output=output)
@@ -134,7 +138,7 @@ class OutputGuardrailResult:
 
     guardrail: OutputGuardrail[Any]
     agent_output: Any
-    agent: Any
+    agent: AnyAgent
     output: GuardrailFunctionOutput
 
 
@@ -150,7 +154,7 @@ def input_guardrail(
 
 def input_guardrail(
     func: InputGuardrailFunction[Any] | None = None, *, name: str | None = None, run_in_parallel: bool = True
-) -> Any:
+) -> InputGuardrail[Any] | Callable[[InputGuardrailFunction[Any]], InputGuardrail[Any]]:
     """Make an `InputGuardrail` of a function; use it bare or with arguments."""
     return _made(InputGuardrail, func, name, run_in_parallel=run_in_parallel)
 
@@ -165,7 +169,9 @@ def output_guardrail(
 ) -> Callable[[OutputGuardrailFunction[TContext]], OutputGuardrail[TContext]]: ...
 
 
-def output_guardrail(func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None) -> Any:
+def output_guardrail(
+    func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None
+) -> OutputGuardrail[Any] | Callable[[OutputGuardrailFunction[Any]], OutputGuardrail[Any]]:
     """Make an `OutputGuardrail` of a function; use it bare or with arguments."""
     return _made(OutputGuardrail, func, name)
 
@@ -258,7 +264,7 @@ class ToolInputGuardrailData:
     """What a tool input guardrail looks at."""
 
     context: ToolContext[Any]
-    agent: Any
+    agent: AnyAgent
 
 
 @dataclass
@@ -326,7 +332,9 @@ def tool_input_guardrail(
 ) -> Callable[[ToolInputGuardrailFunction], ToolInputGuardrail[Any]]: ...
 
 
-def tool_input_guardrail(func: ToolInputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
+def tool_input_guardrail(
+    func: ToolInputGuardrailFunction | None = None, *, name: str | None = None
+) -> ToolInputGuardrail[Any] | Callable[[ToolInputGuardrailFunction], ToolInputGuardrail[Any]]:
     """Make a `ToolInputGuardrail` of a function; use it bare or with arguments."""
     return _made(ToolInputGuardrail, func, name)
 
@@ -341,7 +349,9 @@ def tool_output_guardrail(
 ) -> Callable[[ToolOutputGuardrailFunction], ToolOutputGuardrail[Any]]: ...
 
 
-def tool_output_guardrail(func: ToolOutputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
+def tool_output_guardrail(
+    func: ToolOutputGuardrailFunction | None = None, *, name: str | None = None
+) -> ToolOutputGuardrail[Any] | Callable[[ToolOutputGuardrailFunction], ToolOutputGuardrail[Any]]:
     """Make a `ToolOutputGuardrail` of a function; use it bare or with arguments."""
     return _made(ToolOutputGuardrail, func, name)
 

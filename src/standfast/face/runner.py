@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -269,7 +269,9 @@ class Runner:
         check_hooks(hooks)
         check_error_handlers(error_handlers)
 
-        async def take(agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore) -> Any:
+        async def take(
+            agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore
+        ) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
             context = None if context_of is None else context_of(summary)
             options = RunOptions(context, AS_SAVED, hooks, config, error_handlers, session=session)
             state, options, resumed = await _to_resume(agent, summary.run_id, at, options)

@@ -49,7 +49,7 @@ def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[A
 class RunOptions(NamedTuple):
     """What the three ways to run an agent have in common besides the agent and its input."""
 
-    context: Any = None
+    context: object = None
     max_turns: int | None = DEFAULT_MAX_TURNS
     hooks: RunHooksBase[Any, Any] | None = None
     run_config: RunConfig | dict[str, Any] | None = None

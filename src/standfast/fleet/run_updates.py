@@ -23,7 +23,7 @@ from standfast.driver.call_lookup import questions_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.engine.run import Call, Run, Turn
 from standfast.ground.errors import CallerError
-from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.jsonvalue import Item, JsonValue, copy_json
 from standfast.words.history import LOCAL_CALL_TYPES, LOCAL_OUTPUT_TYPES, pair, sanitise_for_store
 from standfast.words.item_kinds import kind_of
 
@@ -79,7 +79,7 @@ class CallEnded(_Update):
 
     call_id: str
     tool: str
-    output: Any
+    output: JsonValue
 
     TYPE: ClassVar[str] = "call_ended"
 
@@ -113,7 +113,7 @@ class RunEnded(_Update):
     """The run has ended. One that failed, or was cut, can be resumed; whoever wants to see that watches it again."""
 
     status: Literal["done", "failed", "cancelled"]
-    output: Any = None
+    output: JsonValue = None
     agent: str = ""
     settled_by: str | None = None
     """The run that found this one gone and closed it."""
@@ -187,7 +187,7 @@ class OpenCall(NamedTuple):
     ordinal: int
     item: Item
     has_ended: bool
-    output: Any
+    output: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class Picture:
     calls: Sequence[OpenCall] = ()
     waiting: tuple[PendingCall, ...] = ()
     claim: str = ""
-    output: Any = None
+    output: JsonValue = None
     agent: str = ""
     settled_by: str | None = None
     is_complete: bool = True
@@ -277,7 +277,7 @@ def _open_calls(turn: Turn, start: int) -> Iterator[OpenCall]:
             yield OpenCall(places[id(item)], item, call.state == "returned", _output(call))
 
 
-def _output(call: Call) -> Any:
+def _output(call: Call) -> JsonValue:
     return next((entry.item["output"] for entry in call.outputs if "output" in entry.item), None)
 
 
@@ -347,7 +347,7 @@ class _Teller:
         call_id, tool = str(item.get("call_id")), str(item.get("name"))
         return CallBegan(self._now.run_id, told.cursor, call_id, tool, arguments_text(item)), told
 
-    def _ended(self, ordinal: int, item: Item, output: Any) -> tuple[RunUpdate, Told]:
+    def _ended(self, ordinal: int, item: Item, output: object) -> tuple[RunUpdate, Told]:
         self._calls[ordinal] = "e"
         told = self._told()
         call_id, tool = str(item.get("call_id")), str(item.get("name"))

@@ -26,7 +26,7 @@ from standfast.fleet.run_updates import Picture, RunUpdate, picture_of, picture_
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import NotFoundError, OwnerError, RunStateError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.protocol import Session, abilities
+from standfast.sessions.protocol import Session, with_ability
 from standfast.talk.codec import is_call
 
 WAIT_S, POLL_S = 60.0, 0.25
@@ -195,11 +195,12 @@ async def _picture(saved: SavedRun, session: Session | None) -> Picture:
     return picture_of_ending(run_id, ending, items, count)
 
 
-async def _written(session: Any, run_id: str) -> tuple[list[Item], int | None]:
+async def _written(session: Session | None, run_id: str) -> tuple[list[Item], int | None]:
     """What the session holds of the run, and how many items it has taken from it; None: it cannot tell."""
-    if "append" not in abilities(session):
+    appending = with_ability(session, "append")
+    if appending is None:
         return [], None
-    return await session.written(run_id), await session.accepted(run_id)
+    return await appending.written(run_id), await appending.accepted(run_id)
 
 
 def _check_session(run_id: str, session: Session | None, owner_id: str | None) -> None:

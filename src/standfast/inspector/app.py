@@ -309,11 +309,11 @@ def _told(handler: Handler) -> Handler:
     return answer
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _json(value: object, status: int = 200) -> Response:
     return Response(_text(value), status, media_type="application/json")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """JSON in one line of ASCII: half a surrogate pair in an item would be no UTF-8."""
     return json.dumps(value, separators=(",", ":"))
 

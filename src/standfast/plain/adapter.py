@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -22,7 +22,7 @@ from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import session_logger as _log
 from standfast.plain.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
 from standfast.plain.turn_lock import ProcessLease, TurnLock
-from standfast.sessions.protocol import NO_LIMIT, check_limit
+from standfast.sessions.protocol import NO_LIMIT, Session, check_limit
 from standfast.sessions.same_conversation import conversation_key
 from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
 
@@ -55,7 +55,7 @@ class _Memory:
     written: dict[str, int] = field(default_factory=dict)
     open: dict[str, _UnconfirmedBatch] = field(default_factory=dict)
     not_stored: list[tuple[str, int]] = field(default_factory=list)
-    session: Any = None
+    session: Session | None = None
     """Set only where the session object cannot be referenced weakly."""
 
 
@@ -64,7 +64,7 @@ _unweak: weakref.WeakValueDictionary[tuple[int, str], _Memory] = weakref.WeakVal
 _shared: weakref.WeakValueDictionary[Hashable, _Memory] = weakref.WeakValueDictionary()
 
 
-def _memory_of(session: Any) -> _Memory:
+def _memory_of(session: Session) -> _Memory:
     """What is known of the conversation, whatever object it is reached through (C13).
 
     Two objects are one conversation only if their store can be told (`conversation_key`); else each is its own.
@@ -84,7 +84,7 @@ def _memory_of(session: Any) -> _Memory:
     return found
 
 
-def _id_of(session: Any) -> str:
+def _id_of(session: Session) -> str:
     try:
         return str(session.session_id)
     except Exception:  # an id that the server has not given yet may raise anything
@@ -112,9 +112,9 @@ class PlainSession:
 
     def __init__(
         self,
-        session: Any,
+        session: Session,
         *,
-        wrapper: Any = None,
+        wrapper: object = None,
         attempt_count_max: int = 1,
         read_count_max: int = 5,
         read_pause_s: float = 0.05,
@@ -380,10 +380,12 @@ class PlainSession:
         # Only where a default limit is in force: a minimal session may not know what to do with a limit.
         return await self._read(None if self._default_limit() is None else NO_LIMIT, timeout_s)
 
-    async def _tidy(self, method: Callable[..., Any], *args: Any) -> Any:
+    async def _tidy(self, method: Callable[..., Awaitable[T]], *args: object) -> T:
         return await self._call(method, *args, timeout_s=self._tidy_timeout_s)
 
-    async def _call(self, method: Callable[..., Any], *args: Any, timeout_s: float | None = None, **named: Any) -> Any:
+    async def _call(
+        self, method: Callable[..., Awaitable[T]], *args: object, timeout_s: float | None = None, **named: object
+    ) -> T:
         try:
             async with asyncio.timeout(timeout_s) as bound:
                 result = method(*args, **named, **self._wrapper)

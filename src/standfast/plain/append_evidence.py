@@ -34,7 +34,7 @@ class Known:
         return Known(count, (*self.tail, *forms)[-CONTEXT_COUNT:])
 
 
-def serialised(item: Any) -> bytes:
+def serialised(item: object) -> bytes:
     """The form two items are compared in: all of it, with keys in order, since a store may keep keys in its own."""
     try:
         return _sorted_encode(item)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scope
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import NamedAgent, RunContextWrapper, ToolContext
 from standfast.agents.guardrails import ToolInputGuardrailResult
+from standfast.agents.hooks import HookedAgent
 from standfast.engine.run import Call
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item
@@ -20,8 +21,11 @@ from standfast.tools.custom import CUSTOM_CALL, CustomTool, CustomToolOnApproval
 from standfast.tools.hosted import MCPToolApprovalRequest
 from standfast.tools.invoke import judge_before_approval, needs_approval
 from standfast.tools.texts import ToolErrorFormatter, ToolKind, rejection_text
-from standfast.words.items import ToolApprovalItem
+from standfast.words.items import RawItem, ToolApprovalItem
 from standfast.words.model_texts import model_text
+
+OwnAgent = TypeVar("OwnAgent", bound=HookedAgent, contravariant=True)
+"""The kind of agents whose calls an owner has: those of a text run, or those of a voice call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Refused:
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
 
 
-class DecisionOwner(Protocol):
+class DecisionOwner(Protocol[OwnAgent]):
     """What asking for an approval needs of whoever owns the call."""
 
     formatter: ToolErrorFormatter | None
@@ -48,7 +52,7 @@ class DecisionOwner(Protocol):
     guardrails_before_approval: bool
     """Whether input guardrails look before a person is asked, and again when the call runs."""
 
-    def agent_key(self, agent: Any) -> str:
+    def agent_key(self, agent: OwnAgent) -> str:
         """What the owner knows this agent by: sticky decisions are about one agent's tool (C16)."""
         ...
 
@@ -58,7 +62,7 @@ class DecisionOwner(Protocol):
 
 
 async def approval_of(
-    owner: DecisionOwner, call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: Any
+    owner: DecisionOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
 ) -> Waits | Refused | None:
     """None if the call may run; else that it waits for a person, or what the model reads in its place."""
     if call.child is not None and call.decision is None:
@@ -92,7 +96,12 @@ async def approval_of(
 
 
 async def _ask_application(
-    on_approval: CustomToolOnApprovalFunction, call: Call, context: ToolContext[Any], *, agent: Any, agent_key: str
+    on_approval: CustomToolOnApprovalFunction,
+    call: Call,
+    context: ToolContext[Any],
+    *,
+    agent: NamedAgent,
+    agent_key: str,
 ) -> None:
     """Let the application answer in place of a person; what it says is a decision like any other."""
     item = ToolApprovalItem(agent, context.tool_call, tool_name=call.name, agent_key=agent_key)
@@ -106,7 +115,7 @@ async def _ask_application(
 
 
 async def _rejection(
-    owner: DecisionOwner, call: Call, context: ToolContext[Any], message: str | None, tool_type: ToolKind
+    owner: DecisionOwner[Any], call: Call, context: ToolContext[Any], message: str | None, tool_type: ToolKind
 ) -> str:
     if message is None and call.reason == "unknown":
         return model_text("outcome_unknown")  # a person chose not to run it again; that it did not run is not known
@@ -121,7 +130,7 @@ async def _rejection(
 
 
 async def hosted_approval(
-    call: Call, request: Item, shown: Any, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
+    call: Call, request: Item, shown: RawItem, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
 ) -> Item | None:
     """The answer to a provider that asks whether its hosted MCP tool may run; None if a person must decide.
 
@@ -147,7 +156,7 @@ async def hosted_approval(
     return item | {"reason": reason} if reason else item
 
 
-async def _ask_callback(tools: Iterable[Any], label: Any, request: MCPToolApprovalRequest) -> Item | None:
+async def _ask_callback(tools: Iterable[Any], label: object, request: MCPToolApprovalRequest) -> Item | None:
     for tool in tools:
         callback, config = getattr(tool, "on_approval_request", None), getattr(tool, "tool_config", None)
         if callback is None or not isinstance(config, dict) or config.get("server_label") != label:

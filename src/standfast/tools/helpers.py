@@ -28,7 +28,7 @@ def get_function_tool_origin(function_tool: FunctionTool) -> ToolOrigin | None:
 
 
 async def invoke_function_tool(
-    *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str, **options: Any
+    *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str, **options: object
 ) -> Any:
     """Call a tool by hand, as a run would: its failure function applies, its guardrails and hooks do not."""
     return await function_tool.on_invoke_tool(context, arguments)
