@@ -153,7 +153,6 @@ def every_import() -> dict[str, list[tuple[str, str]]]:
 # Found by name when it happens, and by nobody else: each is a circle at run time, and says why there.
 LOOKED_UP = {
     ("agents.as_tool", "face.by_hand"),  # an agent tool that a program calls outside of any run starts one
-    ("agents.context", "agents.run_config"),  # a tool's context takes settings as a dict; they know of contexts
 }
 
 

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agents.as_tool import AgentToolStreamEvent
-    from .agents.context import AgentHookContext, RunContextWrapper, TContext, ToolContext
+    from .agents.context import AgentHookContext, RunContextWrapper, TContext
     from .agents.error_handlers import (
         RunErrorData,
         RunErrorDetails,
@@ -27,22 +27,12 @@ if TYPE_CHECKING:
         InputGuardrailResult,
         OutputGuardrail,
         OutputGuardrailResult,
-        ToolGuardrailFunctionOutput,
-        ToolInputGuardrail,
-        ToolInputGuardrailData,
-        ToolInputGuardrailResult,
-        ToolOutputGuardrail,
-        ToolOutputGuardrailData,
-        ToolOutputGuardrailResult,
         input_guardrail,
         output_guardrail,
-        tool_input_guardrail,
-        tool_output_guardrail,
     )
+    from .agents.handoff_data import HandoffInputData, HandoffInputFilter
     from .agents.handoffs import (
         Handoff,
-        HandoffInputData,
-        HandoffInputFilter,
         default_handoff_history_mapper,
         get_conversation_history_wrappers,
         handoff,
@@ -67,6 +57,7 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
+    from .agents.tool_context import ToolContext
     from .backends.advanced.session import AdvancedSQLiteSession
     from .backends.compaction.responses import OpenAIResponsesCompactionSession
     from .backends.compaction.summary import SummarisingSession
@@ -320,6 +311,17 @@ if TYPE_CHECKING:
         default_tool_error_function,
         function_tool,
         tool_namespace,
+    )
+    from .tools.guardrails import (
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrail,
+        ToolInputGuardrailData,
+        ToolInputGuardrailResult,
+        ToolOutputGuardrail,
+        ToolOutputGuardrailData,
+        ToolOutputGuardrailResult,
+        tool_input_guardrail,
+        tool_output_guardrail,
     )
     from .tools.hosted import (
         CodeInterpreterTool,

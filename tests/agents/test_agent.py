@@ -18,10 +18,11 @@ from pydantic import BaseModel, Field
 
 from standfast.agents.agent import Agent, resolve_tools
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
-from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import ChildPaused, RunContextWrapper
 from standfast.agents.hooks import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
 from standfast.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import RunConfig
+from standfast.agents.tool_context import ToolContext
 from standfast.agents.tool_input import default_tool_input_builder
 from standfast.ground.errors import ModelBehaviorError, OwnerError, UserError
 from standfast.llm.settings import ModelSettings

@@ -9,7 +9,7 @@ import pytest
 
 from standfast import Agent, ToolGuardrailFunctionOutput, function_tool, tool_input_guardrail
 from standfast.agents.approvals import arguments_digest, tool_scope
-from standfast.agents.context import ToolContext
+from standfast.agents.tool_context import ToolContext
 from standfast.driver.reply_parsing import call_digest
 from standfast.engine.run import Call, Decision
 from standfast.tools.approval import Refused, Waits

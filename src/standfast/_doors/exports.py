@@ -206,7 +206,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RetryPolicy",
     ),
     "agents.retry_policies": ("retry_policies",),
-    "agents.context": ("RunContextWrapper", "AgentHookContext", "ToolContext", "TContext"),
+    "agents.context": ("RunContextWrapper", "AgentHookContext", "TContext"),
+    "agents.tool_context": ("ToolContext",),
     "agents.guardrails": (
         "GuardrailFunctionOutput",
         "InputGuardrail",
@@ -215,6 +216,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "OutputGuardrailResult",
         "input_guardrail",
         "output_guardrail",
+    ),
+    "tools.guardrails": (
         "ToolGuardrailFunctionOutput",
         "ToolInputGuardrailData",
         "ToolOutputGuardrailData",
@@ -264,11 +267,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "tools.texts": ("ToolErrorFormatter", "ToolErrorFormatterArgs"),
     "agents.agent": ("Agent", "AgentBase", "StopAtTools", "ToolsToFinalOutputFunction", "ToolsToFinalOutputResult"),
     "agents.as_tool": ("AgentToolStreamEvent",),
+    "agents.handoff_data": ("HandoffInputData", "HandoffInputFilter"),
     "agents.handoffs": (
         "Handoff",
         "handoff",
-        "HandoffInputData",
-        "HandoffInputFilter",
         "nest_handoff_history",
         "default_handoff_history_mapper",
         "get_conversation_history_wrappers",

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypedDict
 
-from standfast.agents.context import ToolContext
 from standfast.agents.hooks import RunHooks, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
+from standfast.agents.tool_context import ToolContext
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
 from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import InvalidSettingError, OwnerError, UserError

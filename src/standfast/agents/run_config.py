@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from standfast.agents.context import RunContextWrapper, TContext
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
-from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
+from standfast.agents.handoff_data import HandoffHistoryMapper, HandoffInputFilter
 from standfast.engine.run_store import RunStore, check_run_id
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserError

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import Any
 
 from standfast.agents.approvals import tool_scope
-from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper
 from standfast.agents.guardrails import OutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase, overridden
 from standfast.agents.realtime_agent import RealtimeAgent
@@ -22,6 +22,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolEnd,
     RealtimeToolStart,
 )
+from standfast.agents.tool_context import ToolContext
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key

@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.context import ChildClosed, ChildPaused, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused
+from standfast.agents.tool_context import ToolContext
 from standfast.driver.call_lookup import (
     Question,
     call_item_or_made,

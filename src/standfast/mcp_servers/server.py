@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 from standfast.tools.function import ToolErrorFunction, ToolNeedsApproval
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.mcp import MCPToolCustomDataContext, MCPToolMetaContext
 from standfast.tools.mcp_names import shown_name
 

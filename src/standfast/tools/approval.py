@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scope
-from standfast.agents.context import RunContextWrapper, ToolContext
-from standfast.agents.guardrails import ToolInputGuardrailResult
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.run import Call
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item
 from standfast.tools.custom import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
+from standfast.tools.guardrails import ToolInputGuardrailResult
 from standfast.tools.hosted import MCPToolApprovalRequest
 from standfast.tools.invoke import judge_before_approval, needs_approval
 from standfast.tools.texts import ToolErrorFormatter, ToolKind, rejection_text

@@ -13,15 +13,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standfast.agents.context import ToolContext
-from standfast.agents.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.run import Call, Entry
 from standfast.ground.errors import ItemNotStorableError, UserError
 from standfast.ground.jsonvalue import Item, encode
 from standfast.tools.approval import DecisionOwner, Refused, Waits, approval_of
 from standfast.tools.custom import LocalTool
 from standfast.tools.function import UnknownOutcomePolicy, checked_policy
+from standfast.tools.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.tools.invoke import CallOutcome, invoke
 from standfast.tools.outputs import failure_output
 from standfast.words.items import call_output_item, to_plain

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
     MCPServerError,
