@@ -396,6 +396,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
+LOADED_WITH: dict[str, str] = {"agents.agent": "face.by_hand"}
+"""Module of public names to the one that is loaded with it: it hands down what that layer cannot import."""
+
 
 def homes(module: str) -> dict[str, str]:
     """The names that lazy module `module` offers, each with the module it lives in (both below `standfast`)."""

@@ -11,7 +11,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, TypedDict
 
 from standfast.agents.hooks import RunHooks, check_hooks
@@ -120,7 +119,7 @@ def make_agent_tool(
         if not isinstance(ctx, ToolContext):  # whoever calls a tool by hand may have no more than a run's context
             call_id = f"call_{uuid.uuid4().hex}"
             ctx = ToolContext.from_agent_context(ctx, call_id, tool_name=name, tool_arguments=arguments)
-        run_agent = ctx.run_agent or _outside_a_run()
+        run_agent = ctx.run_agent or _outside_a_run(name)
         result = await run_agent(AgentToolRun(described, input, tool_input, ctx))
         return await output_of(described, result)
 
@@ -137,13 +136,25 @@ def make_agent_tool(
     )
 
 
-def _outside_a_run() -> Callable[[AgentToolRun], Awaitable[Any]]:
-    """What runs an agent whose tool was called where no run is under way.
+_run_by_hand: Callable[[AgentToolRun], Awaitable[Any]] | None = None
 
-    Looked up by name when it happens: running is the face's business, which this layer does not know.
+
+def set_run_by_hand(run_agent: Callable[[AgentToolRun], Awaitable[Any]]) -> None:
+    """Set what runs an agent whose tool a program calls itself, where no run is under way.
+
+    The face sets it (`face.by_hand`), because running is above this layer.
     """
-    run_by_hand: Callable[[AgentToolRun], Awaitable[Any]] = import_module("standfast.face.by_hand").run_by_hand
-    return run_by_hand
+    global _run_by_hand
+    _run_by_hand = run_agent
+
+
+def _outside_a_run(name: str) -> Callable[[AgentToolRun], Awaitable[Any]]:
+    if _run_by_hand is None:
+        raise UserError(
+            f"agent tool {name!r} was called outside a run, and nothing that runs agents is loaded",
+            "Import Agent from standfast: that loads it.",
+        )
+    return _run_by_hand
 
 
 async def output_of(described: AgentTool, result: Any) -> Any:
