@@ -189,7 +189,6 @@ if TYPE_CHECKING:
         WaitingCall,
         store_of,
     )
-    from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
     from .plain.copying import CopyReport, NotCarried, copy_history
     from .plain.repairing import BrokenItem, RepairReport, repair_history
     from .providers.chat import OpenAIChatCompletionsModel
@@ -341,6 +340,7 @@ if TYPE_CHECKING:
     )
     from .tools.strict import ensure_strict_json_schema
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
+    from .verifying.store import Verification, VerificationPlan, plan_verification, verify_store
     from .words.items import (
         CompactionItem,
         HandoffCallItem,

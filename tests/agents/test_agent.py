@@ -221,7 +221,7 @@ def test_whoever_has_agent_from_a_door_can_call_its_tool_without_a_runner(home: 
         "from standfast.testing import ScriptedModel, final\n"
         "tool = Agent(name='a', model=ScriptedModel([final('bonjour')])).as_tool('say', 'Says it.')\n"
         "call = tool.on_invoke_tool(ToolContext(None, tool_name='say', tool_call_id='1', tool_arguments='{}'),"
-        " '{\"input\": \"hello\"}')\n"
+        ' \'{"input": "hello"}\')\n'
         "try: print(asyncio.run(call))\n"
         "except UserError as error: print(error)\n"
     )

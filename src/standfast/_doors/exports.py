@@ -135,7 +135,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "WaitingCall",
         "store_of",
     ),
-    "operators.verify": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
+    "verifying.store": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
     "operators.doctor.findings": ("Finding",),
     "operators.doctor.examination": ("Examination", "examine_store"),
     "operators.doctor.mending": ("FixReport", "SessionFix", "mend_store", "undo_mend"),

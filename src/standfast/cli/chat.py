@@ -18,10 +18,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
-from standfast.cli.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.cli.output import Output
 from standfast.cli.safe_text import safe, safe_lines
 from standfast.ground.errors import NotFoundError, StandfastError
+from standfast.operators.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.words.items import read
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from standfast.carrying.session import StoredSession
-from standfast.cli.exits import BROKE_OFF, DEFECT, NOT_THERE, REFUSED, UNREACHABLE, USAGE, ending_of
 from standfast.ground.errors import CallerError, StandfastError
 from standfast.inspector import shown
 from standfast.inspector.gate import Gate, Rules
 from standfast.inspector.watching import Watching
+from standfast.operators.exits import BROKE_OFF, DEFECT, NOT_THERE, REFUSED, UNREACHABLE, USAGE, ending_of
 from standfast.operators.store import Store
 from standfast.sessions.protocol import Position
 from standfast.sessions.records import RunUsage

@@ -21,7 +21,7 @@ from standfast.conformance.sqlite_file import SQLiteFile
 from standfast.ground.errors import StoreFullError, StoreUnavailableError
 from standfast.operators.opening import open_store
 from standfast.operators.store_url import StoreURL, only
-from standfast.operators.verify_site import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
+from standfast.verifying.site import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
 
 try:
     import fcntl
