@@ -169,7 +169,7 @@ def handoff(
 
 
 def _asked_later(is_enabled: Callable[..., Any]) -> Callable[..., Awaitable[bool]]:
-    """The same as a coroutine function, so that whoever asks a handoff by hand can await it."""
+    """Wrap an `is_enabled` function as a coroutine function, which whoever asks the handoff by hand can await."""
 
     async def ask(ctx: RunContextWrapper[Any], agent: Any) -> bool:
         return bool(await maybe_await(is_enabled(ctx, agent)))

@@ -37,7 +37,7 @@ from standfast.ground.log_helpers import logger
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
 from standfast.talk.items import RealtimeToolCallItem
 from standfast.talk.talk import OpenCall
-from standfast.tools.approval import Refused, Waits as WaitsForPerson
+from standfast.tools.approval import CallRefused, CallWaits
 from standfast.tools.custom import LocalTool
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
@@ -180,11 +180,11 @@ class Performing:
             failure = UserError(f"tool {call.name!r} cancelled itself", "Let no CancelledError of its own leave it.")
             failure.__cause__ = cancelled
             return self._failed(one, tool, offer, failure)
-        if isinstance(outcome, WaitsForPerson):
+        if isinstance(outcome, CallWaits):
             asked = Question((), call, tool_scope(call.name), one.agent)
             scope.hands.tell(Waits(call.id, same_as_run=scope.seen.questions.get(same_question(asked))))
             return None
-        output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
+        output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._returned(one, tool, offer, output)
 
     def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:

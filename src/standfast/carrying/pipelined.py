@@ -215,14 +215,14 @@ class Pipelining(Writing):
             if self._active:
                 time.sleep(self._pause())
             return
-        self._settle(ready, self._answers(list(map(question_of, ready))))
+        self._take_answers(ready, self._answers(list(map(question_of, ready))))
 
     def _pause(self) -> float:
         """How long nothing can go out: until the first of those that wait for their time. Others wait for them."""
         now = time.monotonic()
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
-    def _settle(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
+    def _take_answers(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
         ended: list[Active] = []
         for place, active in enumerate(ready):
             answer = answers[place]
@@ -409,7 +409,7 @@ class Pipelining(Writing):
             known.update(change.put)
 
     def _learn(self, active: Active, refused: Refused) -> None:
-        """A guess was wrong: whatever came after it from here was too."""
+        """Forget what was guessed for a step that was refused, and believe what the store found instead."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question
         for change in step:

@@ -15,7 +15,7 @@ from standfast.sessions.port import Plan
 T = TypeVar("T")
 
 
-class Answers(Protocol):
+class AnswersLooks(Protocol):
     """Something that answers plans which only look, in the calling thread."""
 
     def answer(self, plan: Callable[[], Plan[T]], timeout_s: float) -> T:
@@ -28,7 +28,7 @@ class InThreads:
 
     lane = None
 
-    def __init__(self, store: Answers) -> None:
+    def __init__(self, store: AnswersLooks) -> None:
         self._store = store
 
     def carry(

@@ -168,7 +168,7 @@ class _Worker:
             self._close_store()
 
     def _end(self) -> None:
-        """The last thing to do."""
+        """Do what is left to do when the thread ends: nothing, unless a subclass says so."""
 
     def _close_store(self) -> None:
         close = getattr(self._store, "close", None)
@@ -266,7 +266,7 @@ class Writing(_Worker, Undoer):
         self._undo_what_is_owed()
 
     def _undo_what_is_owed(self) -> None:
-        """Before anything else is written. What cannot be undone now is tried again before the next write."""
+        """Undo what was done for callers who are gone; what cannot be undone now is tried before the next write."""
         while self._to_undo:
             request = self._to_undo[0]
             try:
@@ -298,7 +298,7 @@ def shared(key: Hashable, make: Callable[[], T]) -> T:
             found = None
         if found is None:
             found = _carriers[key] = make()
-            _process_end.is_needed()
+            _process_end.ensure()
         return found
 
 

@@ -75,7 +75,7 @@ def chat(args: argparse.Namespace, out: Output) -> int:
 
 
 @dataclass
-class Talk:
+class TerminalChat:
     """A conversation in the terminal."""
 
     store: Store
@@ -93,7 +93,7 @@ class Talk:
         await self.store.close()
 
 
-async def _begun(args: argparse.Namespace, out: Output) -> Talk:
+async def _begun(args: argparse.Namespace, out: Output) -> TerminalChat:
     from standfast.operators.opening import open_store
 
     if args.session and args.goes_on:
@@ -112,7 +112,7 @@ async def _begun(args: argparse.Namespace, out: Output) -> Talk:
         await store.close()
         raise
     out.note(f"Conversation {name!r} in {store.url}, with {agent.name}. /help lists commands; Ctrl-D leaves.")
-    return Talk(store, session, agent, provider, local, unfinished)
+    return TerminalChat(store, session, agent, provider, local, unfinished)
 
 
 async def _latest(store: Store) -> str:
@@ -169,7 +169,7 @@ async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any, Any]:
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
-def _talk(loop: asyncio.Runner, talk: Talk, out: Output) -> None:
+def _talk(loop: asyncio.Runner, talk: TerminalChat, out: Output) -> None:
     while talk.unfinished:
         run_id = talk.unfinished.pop(0)
         out.note(f"Run {run_id} was not finished; going on with it.")
@@ -207,7 +207,7 @@ def _ask(out: Output, question: str) -> str | None:
         return None
 
 
-def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: Any) -> None:
+def _turn(loop: asyncio.Runner, talk: TerminalChat, out: Output, given: Any) -> None:
     """One turn: the answer as it comes, and a question for each call that needs a person."""
     from standfast.face.runner import Runner
 
@@ -220,7 +220,7 @@ def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: Any) -> None:
         _decide(given, out)
 
 
-def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None:
+def _goes_on(loop: asyncio.Runner, talk: TerminalChat, out: Output, run_id: str) -> None:
     """Finish a run that an earlier process left: decide what waits, and let it go on."""
     from standfast.face.runner import Runner
 
@@ -238,7 +238,7 @@ def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None
         _turn(loop, talk, out, state)
 
 
-def _settings(talk: Talk) -> Any:
+def _settings(talk: TerminalChat) -> Any:
     from standfast.agents.run_config import RunConfig
 
     return RunConfig(model_provider=talk.provider) if talk.provider is not None else RunConfig()
@@ -336,7 +336,7 @@ class _Shown:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def _command(loop: asyncio.Runner, talk: Talk, out: Output, line: str) -> None:
+def _command(loop: asyncio.Runner, talk: TerminalChat, out: Output, line: str) -> None:
     word, _, rest = line.partition(" ")
     rest = rest.strip()
     match word:
@@ -357,7 +357,7 @@ def _command(loop: asyncio.Runner, talk: Talk, out: Output, line: str) -> None:
             raise UsageError(f"{line!r} is no command", "/help lists them.")
 
 
-async def _history(talk: Talk, out: Output) -> None:
+async def _history(talk: TerminalChat, out: Output) -> None:
     from standfast.cli.shown import speaker, words_in
 
     page = await talk.session.records(limit=200)
@@ -367,7 +367,7 @@ async def _history(talk: Talk, out: Output) -> None:
         out.text(f"{speaker(record.item)}: {words_in(record.item, record.fault)}")
 
 
-async def _undo(talk: Talk, out: Output) -> None:
+async def _undo(talk: TerminalChat, out: Output) -> None:
     """Take back what the last run wrote, in one step; foreign items are taken one by one."""
     page = await talk.session.records(limit=1)
     if not page.records:
@@ -382,7 +382,7 @@ async def _undo(talk: Talk, out: Output) -> None:
         out.note("Took the last turn back.")
 
 
-async def _fork(talk: Talk, out: Output, name: str) -> None:
+async def _fork(talk: TerminalChat, out: Output, name: str) -> None:
     from standfast.cli.arguments import whoever
 
     forked = await talk.session.fork(name, by=whoever())
@@ -391,7 +391,7 @@ async def _fork(talk: Talk, out: Output, name: str) -> None:
     out.note(f"This goes on as {name!r}; the conversation it came from stays as it is.")
 
 
-async def _sessions(talk: Talk, out: Output) -> None:
+async def _sessions(talk: TerminalChat, out: Output) -> None:
     for one in (await talk.store.sessions(limit=20)).sessions:
         here = "*" if one.session_id == talk.session.session_id else " "
         out.line(f"{here} {one.session_id}  {one.item_count} items  {one.first_words or ''}")

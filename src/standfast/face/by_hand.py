@@ -22,11 +22,11 @@ async def run_by_hand(request: AgentToolRun) -> RunResultBase:
     # Imported here, because this file is loaded by every program that has an agent, and few call its tools themselves.
     from standfast.driver.event_buffer import EventBuffer
     from standfast.driver.nested import refuse_to_wait, result_of
-    from standfast.face.starting import RunOptions, start
+    from standfast.face.starting import StartOptions, start
 
     tool = request.tool
     config = tool.run_config or request.context.run_config
-    options = RunOptions(
+    options = StartOptions(
         context=request.context.for_child(request.tool_input, run_config=config),
         max_turns=tool.max_turns,
         hooks=tool.hooks,

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from standfast.ground.errors import RunStateError, SessionBusyError
 from standfast.ground.jsonvalue import encode_value
 from standfast.sessions.generation_rules import Kept, kept_value
-from standfast.sessions.lease_rules import held_in, open_run_value
+from standfast.sessions.lease_rules import lease_state_in, open_run_value
 from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture
 from standfast.sessions.port import Change, Load, Look, Name, Plan, Sight
 from standfast.sessions.rules import (
@@ -95,7 +95,7 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
 
 
 def _refuse_held(name: Name, sight: Sight) -> None:
-    held = held_in(sight)
+    held = lease_state_in(sight)
     if not held.is_over(sight.now):
         raise SessionBusyError(
             f"session {name.id!r} of the target is held by {held.holder or 'a run'}",

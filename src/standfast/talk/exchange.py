@@ -172,8 +172,8 @@ class Exchange:
                 link.has |= link.base_ids  # so that whoever asked about one of them is answered
         return shown
 
-    def settle(self, now: float) -> list[Shown]:
-        """What follows by itself after something other than a frame."""
+    def follow_up(self, now: float) -> list[Shown]:
+        """Do what follows by itself when something other than a frame has happened; what is worth showing of it."""
         return self._after(now)
 
     # --- the short lane ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from standfast.ground import operators
 from standfast.ground.errors import SettingTypeError
 from standfast.telemetry import switch as telemetry_switch
 from standfast.telemetry.records import processors
-from standfast.telemetry.run_records import RunRecord, record_of
+from standfast.telemetry.run_records import RunSpanRecord, record_of
 from standfast.words.items import ItemHelpers, to_plain
 from standfast.words.usage import Usage
 
@@ -190,7 +190,7 @@ class RunSpan:
     """One span. Entered and left in one task, so that parallel calls stay beside each other."""
 
     def __init__(
-        self, tracer: Any, kind: str, name: str, attributes: Attributes, content: bool, record: RunRecord | None
+        self, tracer: Any, kind: str, name: str, attributes: Attributes, content: bool, record: RunSpanRecord | None
     ) -> None:
         self._tracer, self._kind, self._name, self._attributes = tracer, kind, name, attributes
         self._content, self._record = content, record

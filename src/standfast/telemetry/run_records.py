@@ -23,7 +23,7 @@ from standfast.words.items import to_plain
 from standfast.words.usage import Usage, model_usage_to_span_usage
 
 
-class RunRecord:
+class RunSpanRecord:
     """The record of one span of a run; a run outside of any trace gets a trace of its own around it."""
 
     def __init__(self, kind: str, facts: Mapping[str, Any], config: Any, *, content: bool) -> None:
@@ -36,7 +36,7 @@ class RunRecord:
         self._data = _data(kind, facts, content=content)
         self._span: Span[Any] | None = None
 
-    def __enter__(self) -> RunRecord:
+    def __enter__(self) -> RunSpanRecord:
         if self._trace is not None:
             self._trace.start(mark_as_current=True)
         self._span = Span(self._data)
@@ -63,9 +63,9 @@ class RunRecord:
             self._trace.finish(reset_current=True)
 
 
-def record_of(kind: str, facts: Mapping[str, Any], config: Any, *, content: bool) -> RunRecord | None:
+def record_of(kind: str, facts: Mapping[str, Any], config: Any, *, content: bool) -> RunSpanRecord | None:
     """The record of this span; None where no processor would be told of it."""
-    return RunRecord(kind, facts, config, content=content) if processors else None
+    return RunSpanRecord(kind, facts, config, content=content) if processors else None
 
 
 def _data(kind: str, facts: Mapping[str, Any], *, content: bool) -> SpanData:

@@ -26,15 +26,15 @@ from standfast.words.model_texts import model_text
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """A person must decide first; `results` is what guardrails that looked before the question said."""
+class CallWaits:
+    """The call waits until a person has decided; `results` is what guardrails that looked before the question said."""
 
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The call does not run: the model reads `text` in its place. `results` as in `Waits`."""
+class CallRefused:
+    """The call does not run: the model reads `text` in its place. `results` as in `CallWaits`."""
 
     text: str
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
@@ -60,7 +60,7 @@ class DecisionOwner(Protocol):
 
 async def approval_of(
     owner: DecisionOwner, call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: Any
-) -> Waits | Refused | None:
+) -> CallWaits | CallRefused | None:
     """None if the call may run; else that it waits for a person, or what the model reads in its place."""
     if call.child is not None and call.decision is None:
         return None  # it was let run before, and its own run waits inside
@@ -85,11 +85,11 @@ async def approval_of(
     if approved is False:
         message = decision.message if decision is not None else None
         message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
-        return Refused(await _rejection(owner, call, context, message, tool_kind(tool)))
+        return CallRefused(await _rejection(owner, call, context, message, tool_kind(tool)))
     if not owner.guardrails_before_approval:
-        return Waits()
+        return CallWaits()
     results, rejection = await judge_before_approval(tool, context, agent=agent)
-    return Waits(results) if rejection is None else Refused(rejection, results)
+    return CallWaits(results) if rejection is None else CallRefused(rejection, results)
 
 
 async def _ask_application(

@@ -39,8 +39,8 @@ class Snapshot:
     head: Head | None
 
     @property
-    def mark(self) -> object:
-        """Equal for equal histories, as far as can be told."""
+    def fingerprint(self) -> object:
+        """What the history is known by: equal for equal histories, as far as can be told."""
         return self.head if self.head is not None else (len(self.items), *map(canonical, self.items[-1:]))
 
 

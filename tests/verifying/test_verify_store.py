@@ -33,7 +33,7 @@ from standfast.ground.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from standfast.operators import verify_sqlite
+from standfast.verifying import sqlite as verify_sqlite
 from standfast.verifying.postgres import LivePostgres
 from standfast.verifying.redis import LiveRedis
 from standfast.verifying.site import PREFIX, base_of, new_name
