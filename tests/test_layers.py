@@ -1,8 +1,8 @@
 """The layers of the architecture hold: arrows point down only, edges do not meet, nothing needs the kit.
 
 Every import counts, inside functions and for types too: an import that is "only" for a type still ties two modules
-together, and so does the name of a module in a string, by which it is imported later. A new module must be given a
-place in the table below.
+together, and so does the name of a module in a string, by which it is imported later. A new room must be given a place
+in the table below.
 """
 
 from __future__ import annotations
@@ -338,6 +338,19 @@ def test_the_page_lists_every_room_with_its_layer():
     rooms = {entry.split(".")[0]: kinds.get(layer, str(layer)) for entry, (layer, _) in places().items()}
     del rooms["__main__"]
     assert told == rooms
+
+
+def test_the_page_says_what_the_rooms_of_each_layer_import():
+    layer_of = {room: layer for layer, rooms in LAYERS.items() for room in rooms.split()}
+    needed: dict[str, set[str]] = {}
+    for name, needs in every_need().items():
+        needed.setdefault(name.split(".")[0], set()).update(to.split(".")[0] for to in needs - WRITTEN)
+    for layer, rooms, _, may in rows_of_table("Rooms and doors"):
+        if layer.isdigit() and int(layer) < FACE:
+            top = max((int(number) for number in re.findall(r"\d", may)), default=-1)
+            told = {*quoted_in(may), *(room for room, its in layer_of.items() if its <= top)}
+            for room in quoted_in(rooms):
+                assert needed[room] - {room} <= told, f"what {room} may import"
 
 
 def test_every_file_that_the_page_sends_a_reader_to_is_there():

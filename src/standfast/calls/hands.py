@@ -20,6 +20,7 @@ from standfast.talk.talk import Talk, worth_saving
 Performer = Callable[[Do], Awaitable[None]]
 
 REST_S_FIRST, REST_S_MAX = 0.05, 5.0
+# What failed may be due for as long as the call lasts, so the waits before it is tried again double, up to a bound.
 
 
 class Hands(Reconciler[Exchange, Event, Do]):

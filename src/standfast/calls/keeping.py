@@ -18,6 +18,8 @@ from standfast.ground.errors import (
 from standfast.talk.events import Appended, Claimed, Do, HungUp
 
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
+# A store that is away comes back while people talk: the waits between two attempts double, up to a bound.
+
 REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError, SessionClosedError)
 """What is said of a call that is another's now, or whose session holds something else under its name or was closed."""
 

@@ -52,8 +52,14 @@ from standfast.sessions.port import (
 from standfast.sessions.rules import LANE, LEASE
 
 AT_ONCE_MAX = 64
+# How many plans are under way at once: all of them are asked about in one write, and answered in one read.
+
 NAMES_MAX, CELLS_MAX = 4096, 64
+# What is believed about cells saves a round trip and is checked by the store, so it may be forgotten at any time.
+
 LANES = 16
+# More writes than these share the last lane, and then wait for each other there.
+
 READS = (Look, Listing, Count)
 
 Used = tuple[Name, str]

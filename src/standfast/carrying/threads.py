@@ -35,6 +35,7 @@ T = TypeVar("T")
 AnyRequest = Request[Any]
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
+# A busy store is mostly free again in a moment; one that is away is asked twice a second, until the deadline.
 
 LAST_WAIT_S = 5.0
 # How long the end of the process waits for what was submitted and nobody awaits.

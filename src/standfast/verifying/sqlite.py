@@ -33,7 +33,7 @@ ROOM_BYTES = 100_000_000
 
 MARK = "in-use"
 
-REMOVALS_MAX = 500
+REMOVALS_MAX = 500  # each finds less to do: so many logs cannot be closing at once
 
 
 class LiveFile(SQLiteFile):

@@ -29,6 +29,8 @@ READ_ATTEMPTS_MAX = 20
 # one moment; a compaction that never gets them is a compaction too early.
 
 RESTORE_ATTEMPTS_MAX = 4
+# Each looks first at what stands there. A store that fails more often than this will go on failing, and the error that
+# is raised then has the whole history.
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from standfast.sessions.port import (
     Step,
 )
 
-TICK_S = 1e-6
+TICK_S = 1e-6  # a change moves the time on even where the clock has not moved since the one before (A16)
 
 Arranged = tuple[list[Row], list[Row]]
 """The live rows and the kept ones of an arrangement."""
