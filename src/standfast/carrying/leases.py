@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from standfast.carrying.carrier import Carrier
-from standfast.carrying.starting import started
+from standfast.carrying.thread_start import started
 from standfast.ground.errors import LeaseLostError
 from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions import lease_rules

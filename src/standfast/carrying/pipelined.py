@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from standfast.carrying import starting
+from standfast.carrying import thread_start
 from standfast.carrying.requests import CLAIMED, OPEN, UndoMessage, claim_all, deliver
 from standfast.carrying.threads import (
     DOUBTFUL,
@@ -291,7 +291,7 @@ class Pipelining(Writing):
         """Why the store cannot be reached now; None if it can."""
         try:
             if self._store is None:
-                self._store = starting.opened(self._open_store)
+                self._store = thread_start.opened(self._open_store)
             store: Any = self._store
             store.reach()
         except Exception as error:
@@ -301,7 +301,7 @@ class Pipelining(Writing):
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:
             if self._store is None:
-                self._store = starting.opened(self._open_store)
+                self._store = thread_start.opened(self._open_store)
             store: Any = self._store
             found: list[Answer | Exception] = store.ask_many(questions)
         except Exception as error:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
+from standfast.carrying.already_done import AlreadyDone
 from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.closing import AlreadyDone
 from standfast.ground.errors import StoreReadOnlyError
 from standfast.sessions.port import Plan
 

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
+from standfast.carrying.already_done import AlreadyDone
 from standfast.carrying.arguments import (
     batch_of,
     check_head,
@@ -29,9 +30,8 @@ from standfast.carrying.arguments import (
     encoded_of,
 )
 from standfast.carrying.carrier import Carrier, Then
-from standfast.carrying.closing import AlreadyDone
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
-from standfast.carrying.looking import LooksInto
+from standfast.carrying.looking_into import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds

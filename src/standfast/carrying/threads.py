@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from standfast.carrying import starting
+from standfast.carrying import thread_start
 from standfast.carrying.requests import FINISHED, Request, RequestCarrier, Undoer, UndoMessage, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
@@ -121,7 +121,7 @@ class ThreadCarrier(RequestCarrier):
         started: list[threading.Thread] = []
         try:
             for job in jobs:
-                thread = starting.started(job, "standfast-carrier")
+                thread = thread_start.started(job, "standfast-carrier")
                 started.append(thread)
                 _running.add(thread)
         except BaseException:  # no more threads: end those there are, so that the next request begins anew
@@ -209,7 +209,7 @@ class _Worker:
                 raise _WithdrawnError
             try:
                 if self._store is None:
-                    self._store = starting.opened(self._open_store)
+                    self._store = thread_start.opened(self._open_store)
                 return ask(self._store, question)
             except Exception as error:
                 is_busy = isinstance(error, StoreTimeoutError)

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Protocol
 
-from standfast.carrying.closing import AlreadyDone
+from standfast.carrying.already_done import AlreadyDone
 from standfast.engine.run_store import RunStore
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item, copy_json

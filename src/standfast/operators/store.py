@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from standfast.carrying.looking import check_page, checked_words
+from standfast.carrying.looking_into import check_page, checked_words
 from standfast.carrying.reading_only import opened_to_look
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession

@@ -280,7 +280,7 @@ class ListedBranch(NamedTuple):
     made: float | None
 
 
-def listed(name: Name, pointer: Pointer, at: At | None, report: rules.Report) -> Plan[list[ListedBranch]]:
+def list_branches(name: Name, pointer: Pointer, at: At | None, report: rules.Report) -> Plan[list[ListedBranch]]:
     """All branches, `main` first, then as they were made."""
     found, here = yield from current(name, pointer, at)
     shown = []
