@@ -155,7 +155,7 @@ def state(store: Store) -> Any:
         seen[f"{name.id} corrupt"] = len(carried_out(store, rules.corrupt_records(name)))
         stored = store._names.get(name)
         cells = {} if stored is None else stored.cells
-        held = lease_rules._decoder.decode(cells["lease"][0]) if "lease" in cells else lease_rules.Held()
+        held = lease_rules._decoder.decode(cells["lease"][0]) if "lease" in cells else lease_rules.LeaseState()
         seen[f"{name.id} lease"] = (held.number, bool(held.ttl_s))
         seen[f"{name.id} runs"] = sorted(cell for cell in cells if cell.startswith("r/"))
     seen["run"] = carried_out(store, run_rules.load_run("run"))

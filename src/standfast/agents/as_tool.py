@@ -11,12 +11,12 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol, TypeAlias, TypedDict
 
-from standfast.agents.context import AnyAgent, NamedAgent, ToolContext
+from standfast.agents.context import AnyAgent, NamedAgent
 from standfast.agents.hooks import RunHooks, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
+from standfast.agents.tool_context import ToolContext
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
 from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import InvalidSettingError, OwnerError, UserError
@@ -113,7 +113,10 @@ class AgentToolRun:
 class AgentToolResult(Protocol):
     """What of the inner run's result becomes the call's output; the driver's `RunResult` has it."""
 
-    final_output: Any
+    @property
+    def final_output(self) -> Any:
+        """What it came to."""
+        ...
 
     @property
     def new_items(self) -> Sequence[RunItem]:
@@ -148,7 +151,7 @@ def make_agent_tool(
         if not isinstance(ctx, ToolContext):  # whoever calls a tool by hand may have no more than a run's context
             call_id = f"call_{uuid.uuid4().hex}"
             ctx = ToolContext.from_agent_context(ctx, call_id, tool_name=name, tool_arguments=arguments)
-        run_agent = ctx.run_agent or _outside_a_run()
+        run_agent = ctx.run_agent or _outside_a_run(name)
         result = await run_agent(AgentToolRun(described, input, tool_input, ctx))
         return await output_of(described, result)
 
@@ -165,13 +168,25 @@ def make_agent_tool(
     )
 
 
-def _outside_a_run() -> RunAgentTool:
-    """What runs an agent whose tool was called where no run is under way.
+_run_by_hand: RunAgentTool | None = None
 
-    Looked up by name when it happens: running is the face's business, which this layer does not know.
+
+def set_run_by_hand(run_agent: RunAgentTool) -> None:
+    """Set what runs an agent whose tool a program calls itself, where no run is under way.
+
+    The face sets it (`face.by_hand`), because running is above this layer.
     """
-    run_by_hand: RunAgentTool = import_module("standfast.face.by_hand").run_by_hand
-    return run_by_hand
+    global _run_by_hand
+    _run_by_hand = run_agent
+
+
+def _outside_a_run(name: str) -> RunAgentTool:
+    if _run_by_hand is None:
+        raise UserError(
+            f"agent tool {name!r} was called outside a run, and nothing that runs agents is loaded",
+            "Import Agent from standfast: that loads it.",
+        )
+    return _run_by_hand
 
 
 async def output_of(described: AgentTool, result: AgentToolResult) -> Any:

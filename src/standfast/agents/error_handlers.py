@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict
 
 from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
-from standfast.agents.guardrails import (
-    InputGuardrailResult,
-    OutputGuardrailResult,
-    ToolInputGuardrailResult,
-    ToolOutputGuardrailResult,
-)
+from standfast.agents.guardrails import InputGuardrailResult, OutputGuardrailResult
 from standfast.ground.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.tools.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.words.items import ModelResponse, RunItem
 
 

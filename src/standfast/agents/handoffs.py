@@ -11,10 +11,11 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from standfast.agents.context import AnyAgent, NamedAgent, RunContextWrapper, TContext
+from standfast.agents.handoff_data import HandoffHistoryMapper, HandoffInputData, HandoffInputFilter
 from standfast.agents.hooks import TAgent
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
@@ -39,37 +40,6 @@ else:
 
 OnHandoffWithInput = Callable[[RunContextWrapper[Any], THandoffInput], Any]
 OnHandoffWithoutInput = Callable[[RunContextWrapper[Any]], Any]
-
-
-@dataclass(frozen=True)
-class HandoffInputData:
-    """What the next agent would see, for a filter to change."""
-
-    input_history: str | tuple[Item, ...]
-    """The input of the run (or what an earlier handoff made of it)."""
-
-    pre_handoff_items: tuple[RunItem, ...]
-    """What came between that and the turn of the handoff."""
-
-    new_items: tuple[RunItem, ...]
-    """The turn of the handoff, with the handoff call and its output."""
-
-    run_context: RunContextWrapper[Any] | None = None
-    """The context of the run."""
-
-    input_items: tuple[RunItem, ...] | None = None
-    """If set, the next agent sees these in place of `new_items`, and the history still keeps `new_items`."""
-
-    def clone(self, **kwargs: Any) -> HandoffInputData:
-        """A copy with some fields changed."""
-        return replace(self, **kwargs)
-
-
-HandoffInputFilter: TypeAlias = Callable[[HandoffInputData], "HandoffInputData | Awaitable[HandoffInputData]"]
-"""Changes what the next agent sees."""
-
-HandoffHistoryMapper: TypeAlias = Callable[[list[Item]], list[Item]]
-"""From a transcript to the items that stand for it when history is nested."""
 
 
 @dataclass
@@ -217,7 +187,7 @@ def handoff(
 
 
 def _asked_later(is_enabled: Callable[..., Any]) -> Callable[..., Awaitable[bool]]:
-    """The same as a coroutine function, so that whoever asks a handoff by hand can await it."""
+    """Wrap an `is_enabled` function as a coroutine function, which whoever asks the handoff by hand can await."""
 
     async def ask(ctx: RunContextWrapper[Any], agent: AnyAgent) -> bool:
         return bool(await maybe_await(is_enabled(ctx, agent)))

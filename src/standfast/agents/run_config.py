@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
-from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
+from standfast.agents.handoff_data import HandoffHistoryMapper, HandoffInputFilter
 from standfast.engine.run_store import RunStore, check_run_id
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserError
@@ -42,8 +42,10 @@ ToolNameCollisionPolicy = Literal["warn", "error"]
 """Whether two tools with one name are an error, or the last one wins."""
 
 Concurrency = Literal["wait", "reject", "allow"]
+"""What a run does when another one has the session (C13)."""
+
 Unfinished = Literal["settle", "refuse", "ignore"]
-"""What a run does when another one has the session."""
+"""What a run does about another run of the conversation that has not ended (C15)."""
 
 
 @dataclass
@@ -105,7 +107,7 @@ class ToolExecutionConfig:
 
 
 def _trace_content_by_default() -> bool:
-    """Off unless the environment asks for it: a trace is a place where private words are found later."""
+    """Whether traces hold what was said: not unless the environment asks for it, because traces are kept elsewhere."""
     names = ("STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA")
     value = next((os.environ[name] for name in names if name in os.environ), "")
     return value.strip().lower() in ("1", "true", "yes", "on")

@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 BATCH_ITEMS_MAX = 20
 PAGE_ITEMS_MAX = 100
+# The service's own limits: on what one request may create, and on what one page may show.
+
 REFUSED_RETRIES_MAX = 3
 REFUSED_WAIT_S = 0.5
 REFUSED_WAIT_S_MAX = 30.0

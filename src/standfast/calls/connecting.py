@@ -21,7 +21,7 @@ from standfast.talk.model_inputs import RealtimeModelSendRawMessage
 from standfast.talk.plain import PlainLink
 from standfast.talk.wire import seeds
 
-READY_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 15.0  # a server confirms settings at once; one that is silent so long will not, and the caller waits
 
 
 class Connecting:

@@ -35,12 +35,12 @@ class History:
 
     def items(self) -> list[RealtimeItem]:
         """All of it, as it is now."""
-        self._settle()
+        self._join_transcripts()
         return [self._items[item_id] for item_id in self._order]
 
     def get(self, item_id: str) -> RealtimeItem | None:
         """One item."""
-        self._settle()
+        self._join_transcripts()
         return self._items.get(item_id)
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ class History:
 
     def update(self, item: RealtimeItem) -> bool | None:
         """An item is new or different: True if it is new, None if the update says nothing."""
-        self._settle()
+        self._join_transcripts()
         item = self._with_transcripts(item)
         known = self._items.get(item.item_id)
         if known is None:
@@ -92,7 +92,7 @@ class History:
 
     def cut(self, item_id: str, text: str) -> bool:
         """An item was interrupted: what was heard of it is what it says. Whether there is such an item."""
-        self._settle()
+        self._join_transcripts()
         known = self._items.get(item_id)
         if not isinstance(known, AssistantMessageItem):
             return False
@@ -119,12 +119,12 @@ class History:
 
     def finish(self, item_id: str) -> None:
         """No more words of this item will come."""
-        self._settle()
+        self._join_transcripts()
         self._transcripts.pop(item_id, None)
 
     # --- small things ------------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _join_transcripts(self) -> None:
         for item_id in self._dirty:
             known = self._items.get(item_id)
             pieces = self._transcripts.get(item_id)

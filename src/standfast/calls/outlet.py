@@ -25,6 +25,7 @@ AUDIO_BYTES_MAX = 480_000
 CONTROL_MAX = 10_000
 """More than the items of any history that is given to a new connection."""
 RAW_MAX = 2_000
+"""Raw events are for people who look for a mistake: whoever reads slowly loses the oldest, and the call goes on."""
 
 
 class Outlet:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import TYPE_CHECKING, Any
 
 from standfast.agents.approvals import tool_scope
-from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper
 from standfast.agents.guardrails import OutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase, overridden
 from standfast.agents.realtime_agent import RealtimeAgent
@@ -22,6 +22,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolEnd,
     RealtimeToolStart,
 )
+from standfast.agents.tool_context import ToolContext
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key
@@ -36,10 +37,11 @@ from standfast.ground.log_helpers import logger
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
 from standfast.talk.items import RealtimeToolCallItem
 from standfast.talk.talk import OpenCall
-from standfast.tools.approval import Refused, Waits as WaitsForPerson
+from standfast.tools.approval import CallRefused, CallWaits
 from standfast.tools.custom import LocalTool
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
+from standfast.tools.hosted import Tool
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.model_texts import model_text
 
@@ -52,20 +54,18 @@ FAILED = "The tool failed. Tell the user that this did not work, or try another 
 class _CallHooks(RunHooksBase[Any, Any]):
     """The application's run hooks, and the session's own events around a tool."""
 
-    def __init__(self, scope: CallScope, arguments: str) -> None:
-        self._scope, self._arguments = scope, arguments
+    def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
+        self._scope, self._arguments, self._tool = scope, arguments, tool
 
-    async def on_tool_start(
-        self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: FunctionTool
-    ) -> None:
+    async def on_tool_start(self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: Tool) -> None:
         scope = self._scope
-        scope.show(RealtimeToolStart(agent, tool, self._arguments, scope.info))
+        scope.show(RealtimeToolStart(agent, self._tool, self._arguments, scope.info))
         hook = overridden(scope.hooks, "on_tool_start")
         if hook is not None:
             await hook(context, agent, tool)
 
     async def on_tool_end(
-        self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: FunctionTool, result: object
+        self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: Tool, result: object
     ) -> None:
         hook = overridden(self._scope.hooks, "on_tool_end")
         if hook is not None:
@@ -78,7 +78,7 @@ class _OwnedCall:
     def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
         self._scope, self._tool = scope, tool
         self.formatter = scope.config.get("tool_error_formatter")
-        self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments)
+        self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments, tool)
         execution = scope.config.get("tool_execution") or {}
         self.guardrails_before_approval = execution.get("pre_approval_tool_input_guardrails") is True
 
@@ -186,11 +186,11 @@ class Performing:
             failure = UserError(f"tool {call.name!r} cancelled itself", "Let no CancelledError of its own leave it.")
             failure.__cause__ = cancelled
             return self._failed(one, tool, offer, failure)
-        if isinstance(outcome, WaitsForPerson):
+        if isinstance(outcome, CallWaits):
             asked = Question((), call, tool_scope(call.name), one.agent)
             scope.hands.tell(Waits(call.id, same_as_run=scope.seen.questions.get(same_question(asked))))
             return None
-        output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
+        output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._returned(one, tool, offer, output)
 
     def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: object) -> None:

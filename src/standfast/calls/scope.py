@@ -233,7 +233,7 @@ class CallScope:
 
 
 async def no_memory() -> None:
-    """A call that nobody can take over is ours."""
+    """What makes sure that a call without a session is ours: nothing to do, since nobody can take it over."""
 
 
 def merged_config(options: Mapping[str, Any] | None) -> RealtimeModelConfig:

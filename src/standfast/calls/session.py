@@ -482,7 +482,7 @@ class RealtimeSession(RealtimeModelListener):
         self._showing.shown(found)
         for one in found:
             if one.name in ("handoff", "change_refused"):
-                self._changing.is_over(one)
+                self._changing.tell_outcome(one)
             if one.name == "handoff":
                 self._observing.handed_over(self._scope.agent_of(one.of), self._scope.agent_of(str(one.more)))
         self._showing.release_audio()

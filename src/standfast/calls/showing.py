@@ -239,7 +239,7 @@ class Showing:
     # --- what the call makes of it -----------------------------------------------------------------------------------
 
     def shown(self, found: list[Shown]) -> None:
-        """What happened to the call is worth showing."""
+        """Show readers one thing that happened to the call."""
         for one in found:
             self._connecting.note(one)
             self._one(one)

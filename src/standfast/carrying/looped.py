@@ -142,12 +142,12 @@ class _Serving(Pipelining):
                 for active in ready:
                     active.asks_again()
                 raise
-            self._settle(ready, answers)
+            self._take_answers(ready, answers)
         elif self._active:
             await asyncio.sleep(self._pause())
 
     def _trouble(self) -> None:
-        """A client of the caller's connects by itself, when it is asked."""
+        """None: a client that was handed in connects by itself, when it is asked."""
 
     async def _answered(self, questions: Sequence[Any]) -> list[Answer | Exception]:
         try:

@@ -207,7 +207,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         return bool(claim_all((self,)))
 
     def unclaim(self) -> None:
-        """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again.
+        """Put it back among those not begun, because the store was busy: it can be withdrawn and claimed again.
 
         Not if an answer was lost before: a pop that was done then would be withdrawn, and its item gone.
         """

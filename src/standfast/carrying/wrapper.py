@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from standfast.carrying.closing import AlreadyDone
+from standfast.carrying.already_done import AlreadyDone
 from standfast.engine.run_store import RunStore
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item, copy_json
@@ -43,7 +43,7 @@ from standfast.sessions.protocol import (
 from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.same_conversation import conversation_key
-from standfast.sessions.signatures import accepts_wrapper, takes
+from standfast.sessions.signatures import accepts_wrapper, has_parameter
 
 ContextForSession: TypeAlias = Any
 """The run's `RunContextWrapper`, handed on to the wrapped session unread. Any: that class lives in a room above."""
@@ -84,7 +84,7 @@ class SessionWrapper(SessionABC):
         named = self._context_kwargs(wrapper)
         if limit is None:
             found: list[Item] = await maybe_await(self.underlying_session.get_items(**named))
-        elif takes(self.underlying_session.get_items, "limit"):
+        elif has_parameter(self.underlying_session.get_items, "limit"):
             found = await maybe_await(self.underlying_session.get_items(limit=limit, **named))
         else:
             found = await maybe_await(self.underlying_session.get_items(**named))
@@ -202,7 +202,7 @@ class SessionWrapper(SessionABC):
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
         leasing = require(self.underlying_session, "lease").lease
-        given = {"holder": holder} if holder and takes(leasing, "holder") else {}
+        given = {"holder": holder} if holder and has_parameter(leasing, "holder") else {}
         lease: Lease = await leasing(ttl_s=ttl_s, wait_s=wait_s, **given)
         return lease
 
@@ -284,11 +284,11 @@ class SessionWrapper(SessionABC):
     async def _whole(self, wrapper: object = None) -> list[Item]:
         """The history whatever the default limit, as copies (A3)."""
         limited = getattr(self.session_settings, "limit", None) is not None
-        limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
+        limit = NO_LIMIT if limited and has_parameter(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
         return [copy_json(item) for item in found]
 
 
 def _who(method: Callable[..., object], by: str | None) -> dict[str, Any]:
     """Who did it, for a method that keeps it; a session that others wrote may not."""
-    return {"by": by} if by is not None and takes(method, "by") else {}
+    return {"by": by} if by is not None and has_parameter(method, "by") else {}

@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from standfast.cli.exits import USAGE, UsageError
 from standfast.cli.output import Output
 from standfast.cli.safe_text import safe
 from standfast.ground.errors import NotFoundError
+from standfast.operators.exits import USAGE, UsageError
 
 if TYPE_CHECKING:
     from standfast.carrying.session import StoredSession

@@ -19,10 +19,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
-from standfast.cli.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.cli.output import Output
 from standfast.cli.safe_text import safe, safe_lines
 from standfast.ground.errors import NotFoundError, StandfastError
+from standfast.operators.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.words.items import read
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def chat(args: argparse.Namespace, out: Output) -> int:
 
 
 @dataclass
-class Talk:
+class TerminalChat:
     """A conversation in the terminal."""
 
     store: Store
@@ -101,7 +101,7 @@ class Talk:
         await self.store.close()
 
 
-async def _begun(args: argparse.Namespace, out: Output) -> Talk:
+async def _begun(args: argparse.Namespace, out: Output) -> TerminalChat:
     from standfast.operators.opening import open_store
 
     if args.session and args.goes_on:
@@ -120,7 +120,7 @@ async def _begun(args: argparse.Namespace, out: Output) -> Talk:
         await store.close()
         raise
     out.note(f"Conversation {name!r} in {store.url}, with {agent.name}. /help lists commands; Ctrl-D leaves.")
-    return Talk(store, session, agent, provider, local, unfinished)
+    return TerminalChat(store, session, agent, provider, local, unfinished)
 
 
 async def _latest(store: Store) -> str:
@@ -177,7 +177,7 @@ async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any, Any]:
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
-def _talk(loop: asyncio.Runner, talk: Talk, out: Output) -> None:
+def _talk(loop: asyncio.Runner, talk: TerminalChat, out: Output) -> None:
     while talk.unfinished:
         run_id = talk.unfinished.pop(0)
         out.note(f"Run {run_id} was not finished; going on with it.")
@@ -215,7 +215,7 @@ def _ask(out: Output, question: str) -> str | None:
         return None
 
 
-def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: str | RunState[Any]) -> None:
+def _turn(loop: asyncio.Runner, talk: TerminalChat, out: Output, given: str | RunState[Any]) -> None:
     """One turn: the answer as it comes, and a question for each call that needs a person."""
     from standfast.face.runner import Runner
 
@@ -228,7 +228,7 @@ def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: str | RunState[A
         _decide(state, out)
 
 
-def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None:
+def _goes_on(loop: asyncio.Runner, talk: TerminalChat, out: Output, run_id: str) -> None:
     """Finish a run that an earlier process left: decide what waits, and let it go on."""
     from standfast.face.runner import Runner
 
@@ -246,7 +246,7 @@ def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None
         _turn(loop, talk, out, state)
 
 
-def _settings(talk: Talk) -> RunConfig:
+def _settings(talk: TerminalChat) -> RunConfig:
     from standfast.agents.run_config import RunConfig
 
     return RunConfig(model_provider=talk.provider) if talk.provider is not None else RunConfig()
@@ -345,7 +345,7 @@ class _Shown:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def _command(loop: asyncio.Runner, talk: Talk, out: Output, line: str) -> None:
+def _command(loop: asyncio.Runner, talk: TerminalChat, out: Output, line: str) -> None:
     word, _, rest = line.partition(" ")
     rest = rest.strip()
     match word:
@@ -366,7 +366,7 @@ def _command(loop: asyncio.Runner, talk: Talk, out: Output, line: str) -> None:
             raise UsageError(f"{line!r} is no command", "/help lists them.")
 
 
-async def _history(talk: Talk, out: Output) -> None:
+async def _history(talk: TerminalChat, out: Output) -> None:
     from standfast.cli.shown import speaker, words_in
 
     page = await talk.session.records(limit=200)
@@ -376,7 +376,7 @@ async def _history(talk: Talk, out: Output) -> None:
         out.text(f"{speaker(record.item)}: {words_in(record.item, record.fault)}")
 
 
-async def _undo(talk: Talk, out: Output) -> None:
+async def _undo(talk: TerminalChat, out: Output) -> None:
     """Take back what the last run wrote, in one step; foreign items are taken one by one."""
     page = await talk.session.records(limit=1)
     if not page.records:
@@ -391,7 +391,7 @@ async def _undo(talk: Talk, out: Output) -> None:
         out.note("Took the last turn back.")
 
 
-async def _fork(talk: Talk, out: Output, name: str) -> None:
+async def _fork(talk: TerminalChat, out: Output, name: str) -> None:
     from standfast.cli.arguments import whoever
 
     forked = await talk.session.fork(name, by=whoever())
@@ -400,7 +400,7 @@ async def _fork(talk: Talk, out: Output, name: str) -> None:
     out.note(f"This goes on as {name!r}; the conversation it came from stays as it is.")
 
 
-async def _sessions(talk: Talk, out: Output) -> None:
+async def _sessions(talk: TerminalChat, out: Output) -> None:
     for one in (await talk.store.sessions(limit=20)).sessions:
         here = "*" if one.session_id == talk.session.session_id else " "
         out.line(f"{here} {one.session_id}  {one.item_count} items  {one.first_words or ''}")

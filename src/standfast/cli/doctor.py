@@ -7,9 +7,9 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, opened, seconds, session_id_of
-from standfast.cli.exits import DONE, FOUND, REFUSED, BrokeOffError, UsageError
 from standfast.cli.output import Output
 from standfast.ground.errors import UndoFileError
+from standfast.operators.exits import DONE, FOUND, REFUSED, BrokeOffError, UsageError
 
 if TYPE_CHECKING:
     from standfast.operators.doctor.examination import Examination

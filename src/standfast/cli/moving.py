@@ -8,10 +8,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, command, opened, seconds, session_id_of
-from standfast.cli.exits import DONE, BrokeOffError, RefusedError, UsageError, code_of
 from standfast.cli.output import Column, Output
 from standfast.cli.shown import number, several
 from standfast.ground.errors import StandfastError, StoreError
+from standfast.operators.exits import DONE, BrokeOffError, RefusedError, UsageError, code_of
 
 if TYPE_CHECKING:
     from standfast.operators.moving import CopyProgress, SessionCopied, SessionsCopied

@@ -15,9 +15,9 @@ from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple, TextIO
 
-from standfast.cli.exits import RefusedError
 from standfast.cli.pipes import point_nowhere
 from standfast.cli.safe_text import safe, safe_lines, shortened, width_of
+from standfast.operators.exits import RefusedError
 
 Row = Mapping[str, Any]
 

@@ -112,21 +112,21 @@ class Lab:
     # --- what was seen ----------------------------------------------------------------------------------------------
 
     def broken(self, seen: str) -> NoReturn:
-        """The clause is broken, and this is how."""
+        """Raise ClauseBroken, with these words for how it is broken."""
         raise ClauseBroken(self.check.clause_id, self.backend.name, self.check.name, seen)
 
     def expect(self, kept: bool, seen: str) -> None:
-        """Say what was seen unless the clause is kept."""
+        """Raise ClauseBroken with what was seen, unless this holds."""
         if not kept:
             self.broken(seen)
 
     def same(self, seen: object, wanted: object, after: str) -> None:
-        """The values are equal, or the difference is told."""
+        """Raise ClauseBroken with the difference, unless both values are equal."""
         if seen != wanted:
             self.broken(f"after {after}: {difference(seen, wanted)}")
 
     def same_exactly(self, seen: object, wanted: object, after: str) -> None:
-        """The values are equal, key order and the kind of each number included (A17)."""
+        """Raise ClauseBroken unless both values are equal, key order and the kind of each number included (A17)."""
         self.same(seen, wanted, after)
         self.expect(
             exact(seen) == exact(wanted),
@@ -134,7 +134,7 @@ class Lab:
         )
 
     async def holds(self, session: Session, wanted: Sequence[Item], after: str) -> None:
-        """The session's whole history is this."""
+        """Raise ClauseBroken unless the session's whole history is this."""
         self.same(await session.get_items(), list(wanted), after)
 
     async def stays_flat(
@@ -156,7 +156,7 @@ class Lab:
         self.broken(f"{what}: {quickest[0] * 1e3:.2f} ms and {quickest[1] * 1e3:.2f} ms")
 
     async def refuses(self, doing: Awaitable[Any], what: str, *kinds: type[BaseException]) -> BaseException:
-        """That it raises, one of `kinds` if any are given; returns the error."""
+        """Raise ClauseBroken unless this raises, one of `kinds` if any are given; returns the error."""
         try:
             outcome = await doing
         except Exception as error:

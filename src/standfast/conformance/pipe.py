@@ -6,8 +6,8 @@ import json
 import os
 
 
-class Wire:
-    """What a job tells the test, one JSON value a line, and how it is told to go on."""
+class JobPipe:
+    """A job's end of its pipes: one JSON value a line to the test, and the word to go on back."""
 
     def __init__(self, report: int, go: int) -> None:
         self._report, self._go = report, go

@@ -36,7 +36,7 @@ class Described:
         for clause_id in clause_ids:
             if clause_id not in tested:
                 value, reason = value_of(self.backend, clause_id, self.left_out)
-                card.settle(self.backend, clause_id, value, reason)
+                card.set_value(self.backend, clause_id, value, reason)
 
     def untested(self) -> set[str]:
         """Clauses that no check can be made of."""

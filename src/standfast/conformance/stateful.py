@@ -150,7 +150,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
     def head(self, data: st.DataObject, *, may_be_none: bool = True) -> tuple[Any, Any]:
         # Mostly none or the newest: changes that are refused teach little after the first few.
         known = [*self.heads[-4:], self.heads[-1]] + [(None, None)] * 5 * may_be_none
-        return data.draw(st.sampled_from(known))  # type: ignore[no-any-return]
+        return data.draw(st.sampled_from(known))
 
     @rule(writer=_writers, back=st.integers(-1, 6), size=st.integers(0, 4), odd=st.integers(0, 9), data=st.data())
     def append(self, writer: str, back: int, size: int, odd: int, data: st.DataObject) -> None:
@@ -230,7 +230,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
 
         def forking(session: CanFork, side: int) -> Awaitable[Any]:
             at = Position(index, None if which < 0 else kept[side][which].id)
-            return session.fork(name, at=at)  # type: ignore[no-any-return]
+            return session.fork(name, at=at)
 
         seen, wanted = self.both(f"fork at {index} of generation {which}", forking)
         if seen is not None:

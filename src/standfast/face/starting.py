@@ -46,7 +46,7 @@ def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[A
     return found
 
 
-class RunOptions(NamedTuple):
+class StartOptions(NamedTuple):
     """What the three ways to run an agent have in common besides the agent and its input."""
 
     context: object = None
@@ -63,7 +63,7 @@ class RunOptions(NamedTuple):
 def start(
     agent: Agent[Any],
     given: str | list[Item] | RunState[Any],
-    options: RunOptions,
+    options: StartOptions,
     *,
     events: EventBuffer | None = None,
     resumed: ResumedRun | None = None,

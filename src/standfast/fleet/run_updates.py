@@ -1,8 +1,8 @@
 """What somebody who watches a saved run is told, and in which order.
 
 A store keeps how a run stands, not what happened to it. So everything here is a function of two values: what a watcher
-has been told (`Told`, which its cursor is the text of) and how the run stands now (`Picture`). Nothing is kept for a
-watcher, and one that is cut off goes on in any process: what it has not been told is worked out from the run.
+has been told (`Told`, which its cursor is the text of) and how the run stands now (`RunSnapshot`). Nothing is kept for
+a watcher, and one that is cut off goes on in any process: what it has not been told is worked out from the run.
 
 Items never leave a run's history and have a number there, so each is told once. A call of a turn that is not whole yet
 is known by the number that its item will have: a turn of which a call was taken up is never dropped. Calls that run at
@@ -173,7 +173,7 @@ def told_by(cursor: str | None) -> Told:
 # --- how a run stands ------------------------------------------------------------------------------------------------
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """An item of a run, as watchers see it."""
 
     item: Item
@@ -181,7 +181,7 @@ class Shown(NamedTuple):
     agent: str | None = None
 
 
-class OpenCall(NamedTuple):
+class BegunCall(NamedTuple):
     """A call of the open turn that was taken up, by the number that its item will have."""
 
     ordinal: int
@@ -191,15 +191,15 @@ class OpenCall(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class RunSnapshot:
     """How a run stands."""
 
     run_id: str
     status: str
-    shown: Sequence[Shown] = ()
+    shown: Sequence[ShownItem] = ()
     count: int | None = 0
     """How many items it has; more than are shown where some can no longer be read, None where nobody can tell."""
-    calls: Sequence[OpenCall] = ()
+    calls: Sequence[BegunCall] = ()
     waiting: tuple[PendingCall, ...] = ()
     claim: str = ""
     output: JsonValue = None
@@ -213,7 +213,7 @@ class Picture:
         return self.status in ("done", "failed", "cancelled")
 
 
-def picture_of(run: Run) -> Picture:
+def snapshot_of(run: Run) -> RunSnapshot:
     """How a saved run stands that is kept whole."""
     items = [_shown(entry.item, number < run.spec.input_count, entry.agent) for number, entry in enumerate(run.ledger)]
     waiting = tuple(
@@ -221,7 +221,7 @@ def picture_of(run: Run) -> Picture:
         for asked in questions_of(run)
         if asked.call.state == "waiting"
     )
-    return Picture(
+    return RunSnapshot(
         run.spec.run_id,
         run.status,
         items,
@@ -235,11 +235,11 @@ def picture_of(run: Run) -> Picture:
     )
 
 
-def picture_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: int | None) -> Picture:
+def snapshot_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: int | None) -> RunSnapshot:
     """How a run stands of which only its end was kept; its session has written `count` items of it, and holds these."""
     known = ending.get("input_count")
     inputs = known if isinstance(known, int) else 0
-    return Picture(
+    return RunSnapshot(
         run_id,
         str(ending.get("status", "done")),
         [_shown(item, number < inputs, None) for number, item in enumerate(items)],
@@ -252,7 +252,7 @@ def picture_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: i
     )
 
 
-def _shown(item: Item, is_input: bool, agent: str | None) -> Shown:
+def _shown(item: Item, is_input: bool, agent: str | None) -> ShownItem:
     # By what is stored alone: whoever comes when only that is left must be told the same.
     if is_input:
         kind = "input"
@@ -262,10 +262,10 @@ def _shown(item: Item, is_input: bool, agent: str | None) -> Shown:
         kind = "input_item"
     else:
         kind = kind_of(item).name
-    return Shown(sanitise_for_store(item) or item, kind, agent or None)
+    return ShownItem(sanitise_for_store(item) or item, kind, agent or None)
 
 
-def _open_calls(turn: Turn, start: int) -> Iterator[OpenCall]:
+def _open_calls(turn: Turn, start: int) -> Iterator[BegunCall]:
     # A turn of which a call has begun, or has its output, is kept whatever happens (C8). Before that it may be dropped,
     # and another call would come to stand where this one was told of.
     if not turn.ran:
@@ -274,7 +274,7 @@ def _open_calls(turn: Turn, start: int) -> Iterator[OpenCall]:
     for call in turn.calls:
         item = turn.item_of(call)
         if item is not None and item.get("type") in LOCAL_CALL_TYPES and (call.has_begun or call.state == "returned"):
-            yield OpenCall(places[id(item)], item, call.state == "returned", _output(call))
+            yield BegunCall(places[id(item)], item, call.state == "returned", _output(call))
 
 
 def _output(call: Call) -> JsonValue:
@@ -284,7 +284,7 @@ def _output(call: Call) -> JsonValue:
 # --- what there is to tell -------------------------------------------------------------------------------------------
 
 
-def updates_after(told: Told, now: Picture) -> list[tuple[RunUpdate, Told]]:
+def updates_after(told: Told, now: RunSnapshot) -> list[tuple[RunUpdate, Told]]:
     """What a watcher has not been told yet, in order, and with each what it has been told then.
 
     Raises CallerError if it was told more than there is: then its cursor is another run's.
@@ -300,7 +300,7 @@ def updates_after(told: Told, now: Picture) -> list[tuple[RunUpdate, Told]]:
 class _Teller:
     """One walk from what was told to how the run stands."""
 
-    def __init__(self, told: Told, now: Picture) -> None:
+    def __init__(self, told: Told, now: RunSnapshot) -> None:
         self._now, self._count = now, told.count
         self._calls: dict[int, Mark] = dict(told.calls)
         self._standing, self._claim = told.standing, told.claim

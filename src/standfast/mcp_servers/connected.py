@@ -23,7 +23,6 @@ from mcp import MCPError
 from mcp_types import PaginatedRequestParams
 
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, MCPServerError, SettingTypeError, UserError
 from standfast.mcp_servers.connection import Connection, ConnectionSettings, first_cause, open_connection
@@ -38,6 +37,7 @@ from standfast.mcp_servers.server import (
     Unset,
 )
 from standfast.tools.function import ToolErrorFunction
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.mcp import is_repeatable
 from standfast.tools.mcp_names import shown_name
 

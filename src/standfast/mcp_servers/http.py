@@ -13,7 +13,6 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import METHOD_NOT_FOUND
 
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.errors import MCPServerError, SettingTypeError, UserError
 from standfast.mcp_servers.connected import ConnectedServer
 from standfast.mcp_servers.failures import ANSWER_LOST, NEVER_LEFT, REFUSED, Failure
@@ -28,6 +27,7 @@ from standfast.mcp_servers.server import (
 )
 from standfast.mcp_servers.stdio import check_params
 from standfast.tools.function import ToolErrorFunction
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 
 if TYPE_CHECKING:
     from mcp.client.session import MessageHandlerFnT

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 from standfast.tools.function import ToolErrorFunction, ToolNeedsApproval
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.mcp import MCPToolCustomDataContext, MCPToolMetaContext
 from standfast.tools.mcp_names import shown_name
 
@@ -145,17 +145,17 @@ class MCPServer(abc.ABC):
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
         """One page of the server's resources; `cursor` is the `next_cursor` of the page before."""
-        raise self._has_no("list_resources")
+        raise self._not_offered("list_resources")
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
         """One page of the templates that resources' addresses are made from."""
-        raise self._has_no("list_resource_templates")
+        raise self._not_offered("list_resource_templates")
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """What stands at this address."""
-        raise self._has_no("read_resource")
+        raise self._not_offered("read_resource")
 
-    def _has_no(self, method: str) -> NotImplementedError:
+    def _not_offered(self, method: str) -> NotImplementedError:
         return NotImplementedError(
             f"MCP server {shown_name(self.name)!r} has no {method}. Override it in {type(self).__name__}."
         )

@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.errors import SettingTypeError
 from standfast.mcp_servers.connected import ConnectedServer
 from standfast.mcp_servers.filters import ToolFilter
@@ -21,6 +20,7 @@ from standfast.mcp_servers.server import (
     Unset,
 )
 from standfast.tools.function import ToolErrorFunction
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 
 if TYPE_CHECKING:
     from mcp.client.session import MessageHandlerFnT

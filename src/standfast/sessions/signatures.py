@@ -13,7 +13,7 @@ HISTORY_METHODS = ("get_items", "add_items", "pop_item", "clear_session")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def takes(method: object, name: str) -> bool:
+def has_parameter(method: object, name: str) -> bool:
     """Whether a callable can be given the keyword `name` because it has a parameter of exactly that name."""
     if not callable(method):
         return False
@@ -26,7 +26,7 @@ def takes(method: object, name: str) -> bool:
 
 def pass_wrapper(method: object) -> bool:
     """Whether one method, such as `run_compaction`, is to receive the run context (C10)."""
-    return callable(method) and takes(method, "wrapper")
+    return callable(method) and has_parameter(method, "wrapper")
 
 
 def accepts_wrapper(session: object) -> bool:

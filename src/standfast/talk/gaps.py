@@ -14,10 +14,8 @@ from typing import Any
 
 from standfast.engine.run import Call
 from standfast.talk.events import Added, CallMade, Event, Frame, ItemDone, Played, ReplyEnded, ReplyStarted, Spoke
-from standfast.talk.settings import SPOKEN_MS_PER_CHAR
+from standfast.talk.settings import ALL_MS, SPOKEN_MS_PER_CHAR
 from standfast.talk.talk import SPEECH
-
-WHOLE_MS = 1 << 30
 
 
 @dataclass(slots=True)
@@ -118,7 +116,7 @@ class Search:
             found.append(Spoke(item_id, said, len(said) * SPOKEN_MS_PER_CHAR))
         if is_whole:
             # Nobody was there to say what was heard, and nobody has cut it: its transcript would be gone.
-            found += [ItemDone(item_id), Played({item_id: WHOLE_MS})]
+            found += [ItemDone(item_id), Played({item_id: ALL_MS})]
             # A whole reply at the end has answered all that the server had.
             if item_id == self._last:
                 found += [ReplyStarted(item_id, set(has)), ReplyEnded(item_id, "completed")]

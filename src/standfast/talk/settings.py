@@ -152,6 +152,9 @@ class RealtimeUserInputMessage(TypedDict):
 RealtimeUserInput: TypeAlias = str | RealtimeUserInputMessage
 """What a user typed."""
 
+ALL_MS = 1 << 30
+"""Longer than any reply: says that all of one was heard, however long it is."""
+
 PCM_RATE, G711_RATE = 24_000, 8_000
 _PCM, _ULAW, _ALAW = (
     ("pcm16", "audio/pcm", "pcm"),

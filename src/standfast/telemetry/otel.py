@@ -25,7 +25,7 @@ from standfast.ground import operators
 from standfast.ground.errors import SettingTypeError
 from standfast.telemetry import switch as telemetry_switch
 from standfast.telemetry.records import processors
-from standfast.telemetry.run_records import RunRecord, TracedConfig, record_of
+from standfast.telemetry.run_records import RunSpanRecord, TracedConfig, record_of
 from standfast.words.items import ItemHelpers, ModelResponse, to_plain
 from standfast.words.usage import Usage
 
@@ -79,7 +79,7 @@ RUN_STATUS = "standfast.run.status"
 RUN_TURNS = "standfast.run.turns"
 RUN_OWNER = "standfast.run.owner"
 LAST_AGENT = "standfast.run.last_agent"
-REQUESTS = "standfast.words.usage.requests"
+REQUESTS = "standfast.usage.requests"
 TRACE_ID = "standfast.trace_id"
 GROUP_ID = "standfast.group_id"
 METADATA = "standfast.metadata."
@@ -199,7 +199,7 @@ class RunSpan:
         name: str,
         attributes: Attributes,
         content: bool,
-        record: RunRecord | None,
+        record: RunSpanRecord | None,
     ) -> None:
         self._tracer, self._kind, self._name, self._attributes = tracer, kind, name, attributes
         self._content, self._record = content, record

@@ -62,7 +62,7 @@ class TracedConfig(Protocol):
         ...
 
 
-class RunRecord:
+class RunSpanRecord:
     """The record of one span of a run; a run outside of any trace gets a trace of its own around it."""
 
     def __init__(self, kind: str, facts: Mapping[str, Any], config: TracedConfig, *, content: bool) -> None:
@@ -75,7 +75,7 @@ class RunRecord:
         self._data = _data(kind, facts, content=content)
         self._span: Span[Any] | None = None
 
-    def __enter__(self) -> RunRecord:
+    def __enter__(self) -> RunSpanRecord:
         if self._trace is not None:
             self._trace.start(mark_as_current=True)
         self._span = Span(self._data)
@@ -102,9 +102,9 @@ class RunRecord:
             self._trace.finish(reset_current=True)
 
 
-def record_of(kind: str, facts: Mapping[str, Any], config: TracedConfig, *, content: bool) -> RunRecord | None:
+def record_of(kind: str, facts: Mapping[str, Any], config: TracedConfig, *, content: bool) -> RunSpanRecord | None:
     """The record of this span; None where no processor would be told of it."""
-    return RunRecord(kind, facts, config, content=content) if processors else None
+    return RunSpanRecord(kind, facts, config, content=content) if processors else None
 
 
 def _data(kind: str, facts: Mapping[str, Any], *, content: bool) -> SpanData:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from standfast.ground.jsonvalue import Item
-    from standfast.words.items import TResponse
+    from standfast.words.items import RawItem
 
 
 class SpanData(ABC):
@@ -122,7 +122,7 @@ class ResponseSpanData(SpanData):
 
     def __init__(
         self,
-        response: TResponse | None = None,
+        response: RawItem | None = None,
         input: str | list[Item] | None = None,
         usage: dict[str, Any] | None = None,
     ) -> None:

@@ -34,7 +34,7 @@ from standfast.telemetry.span_data import (
 )
 
 if TYPE_CHECKING:
-    from standfast.words.items import TResponse
+    from standfast.words.items import RawItem
 
 
 class OtelBridge:
@@ -204,7 +204,7 @@ def generation_span(
 
 
 def response_span(
-    response: TResponse | None = None,
+    response: RawItem | None = None,
     span_id: str | None = None,
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scope
-from standfast.agents.context import NamedAgent, RunContextWrapper, ToolContext
-from standfast.agents.guardrails import ToolInputGuardrailResult
+from standfast.agents.context import NamedAgent, RunContextWrapper
 from standfast.agents.hooks import HookedAgent
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.run import Call
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item
 from standfast.tools.custom import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
+from standfast.tools.guardrails import ToolInputGuardrailResult
 from standfast.tools.hosted import MCPToolApprovalRequest
 from standfast.tools.invoke import judge_before_approval, needs_approval
 from standfast.tools.texts import ToolErrorFormatter, ToolKind, rejection_text
@@ -29,15 +30,15 @@ OwnAgent = TypeVar("OwnAgent", bound=HookedAgent, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """A person must decide first; `results` is what guardrails that looked before the question said."""
+class CallWaits:
+    """The call waits until a person has decided; `results` is what guardrails that looked before the question said."""
 
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The call does not run: the model reads `text` in its place. `results` as in `Waits`."""
+class CallRefused:
+    """The call does not run: the model reads `text` in its place. `results` as in `CallWaits`."""
 
     text: str
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
@@ -63,7 +64,7 @@ class DecisionOwner(Protocol[OwnAgent]):
 
 async def approval_of(
     owner: DecisionOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
-) -> Waits | Refused | None:
+) -> CallWaits | CallRefused | None:
     """None if the call may run; else that it waits for a person, or what the model reads in its place."""
     if call.child is not None and call.decision is None:
         return None  # it was let run before, and its own run waits inside
@@ -88,11 +89,11 @@ async def approval_of(
     if approved is False:
         message = decision.message if decision is not None else None
         message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
-        return Refused(await _rejection(owner, call, context, message, tool_kind(tool)))
+        return CallRefused(await _rejection(owner, call, context, message, tool_kind(tool)))
     if not owner.guardrails_before_approval:
-        return Waits()
+        return CallWaits()
     results, rejection = await judge_before_approval(tool, context, agent=agent)
-    return Waits(results) if rejection is None else Refused(rejection, results)
+    return CallWaits(results) if rejection is None else CallRefused(rejection, results)
 
 
 async def _ask_application(

@@ -13,15 +13,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standfast.agents.context import ToolContext
-from standfast.agents.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.run import Call, Entry
 from standfast.ground.errors import ItemNotStorableError, UserError
 from standfast.ground.jsonvalue import Item, JsonValue, encode
-from standfast.tools.approval import DecisionOwner, OwnAgent, Refused, Waits, approval_of
+from standfast.tools.approval import CallRefused, CallWaits, DecisionOwner, OwnAgent, approval_of
 from standfast.tools.custom import LocalTool
 from standfast.tools.function import UnknownOutcomePolicy, checked_policy
+from standfast.tools.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.tools.invoke import CallOutcome, invoke
 from standfast.tools.outputs import failure_output
 from standfast.words.items import call_output_item, to_plain
@@ -79,7 +79,7 @@ class Places:
 
 async def carry_out(
     owner: CallOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
-) -> CallOutcome | Refused | Waits:
+) -> CallOutcome | CallRefused | CallWaits:
     """Run the call if it may run: its outcome, the text the model reads in its place, or that it waits.
 
     Raises what ends a run, and `ChildPaused` if an agent inside the call waits.
@@ -132,9 +132,9 @@ class CallAnswer:
     """What tool guardrails said, as JSON."""
 
 
-def answer_of(outcome: CallOutcome | Refused, call_item: Item, tool: LocalTool, agent_key: str) -> CallAnswer:
+def answer_of(outcome: CallOutcome | CallRefused, call_item: Item, tool: LocalTool, agent_key: str) -> CallAnswer:
     """The entry of a call's output, and what guardrails said about it."""
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, CallRefused):
         item = call_output_item(call_item, failure_output(tool, call_item, outcome.text))
         results = tuple(guardrail_json("tool_input", one) for one in outcome.results)
         return CallAnswer(Entry("tool_call_output_item", agent_key, item), results)

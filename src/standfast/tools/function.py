@@ -13,12 +13,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
 
-from standfast.agents.context import RunContextWrapper, ToolContext
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
 from standfast.tools.docstrings import DocstringStyle
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.output_types import DeclaredOutput, checked_output, declared_output
 from standfast.tools.schema import FuncSchema, function_schema
 from standfast.tools.strict import ensure_strict_json_schema

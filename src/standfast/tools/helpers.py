@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.tools.function import FunctionTool, ToolErrorFunction, failure_text, timeout_text
 from standfast.tools.texts import REJECTED
 from standfast.words.items import ToolOrigin, ToolOriginType

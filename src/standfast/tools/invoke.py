@@ -15,16 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from standfast.agents.context import NamedAgent, RunContextWrapper, ToolContext
-from standfast.agents.guardrails import (
-    ToolInputGuardrailData,
-    ToolInputGuardrailResult,
-    ToolOutputGuardrailData,
-    ToolOutputGuardrailResult,
-    judge_call,
-    judge_output,
-)
+from standfast.agents.context import NamedAgent, RunContextWrapper
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StandfastError, ToolTimeoutError, UserError
 from standfast.ground.jsonvalue import Item
@@ -36,6 +29,14 @@ from standfast.tools.function import (
     default_tool_error_function,
     failure_text,
     timeout_text,
+)
+from standfast.tools.guardrails import (
+    ToolInputGuardrailData,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrailData,
+    ToolOutputGuardrailResult,
+    judge_call,
+    judge_output,
 )
 from standfast.tools.outputs import failure_output, model_output
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from standfast.agents.context import AnyAgent, RunContextWrapper, ToolContext
+from standfast.agents.context import AnyAgent, RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
     MCPServerError,
@@ -24,7 +25,7 @@ from standfast.ground.errors import (
     UserError,
 )
 from standfast.ground.jsonvalue import copy_json
-from standfast.sessions.signatures import takes
+from standfast.sessions.signatures import has_parameter
 from standfast.tools.function import (
     FunctionTool,
     FunctionToolCustomDataContext,
@@ -268,7 +269,8 @@ class _Calls:
         """The server's answer. Its own meta is laid over the resolver's, and the key of this call over both."""
         asked = {**await self._resolved_meta(ctx, given), **(meta or {})}
         key = getattr(ctx, "idempotency_key", None)
-        if key is not None and takes(self._server.call_tool, "meta"):  # one that knows no meta is called as before
+        # A server that knows no meta is called as before.
+        if key is not None and has_parameter(self._server.call_tool, "meta"):
             asked[IDEMPOTENCY_KEY] = key
         more = {"meta": copy_json(asked)} if asked else {}
         return await self._uncancelled(self._server.call_tool(self._name, given, **more))

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.tools.docstrings import DocstringStyle, Documentation, read_docstring
 from standfast.tools.strict import ensure_strict_json_schema

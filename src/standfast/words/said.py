@@ -12,7 +12,7 @@ SPOKEN = (
 )
 """Where the words of an item stand. Everything else is ids, kinds and states."""
 
-FIRST_WORDS_MAX = 120
+FIRST_WORDS_MAX = 120  # one line of a listing, also in a wide terminal
 
 
 def said(item: Item) -> str:

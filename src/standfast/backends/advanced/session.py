@@ -205,7 +205,7 @@ class AdvancedSQLiteSession(SQLiteSession):
     async def list_branches(self) -> list[dict[str, Any]]:
         """Every branch: its id, how many messages and turns it has, whether it is current, and when it was made."""
         self._check_open()
-        plan = partial(branches.listed, self._name, self._pointer, self._pointer.at, self._report)
+        plan = partial(branches.list_branches, self._name, self._pointer, self._pointer.at, self._report)
         return [
             {
                 "branch_id": one.branch,

@@ -29,6 +29,8 @@ READ_ATTEMPTS_MAX = 20
 # one moment; a compaction that never gets them is a compaction too early.
 
 RESTORE_ATTEMPTS_MAX = 4
+# Each looks first at what stands there. A store that fails more often than this will go on failing, and the error that
+# is raised then has the whole history.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Snapshot:
     head: Head | None
 
     @property
-    def mark(self) -> object:
-        """Equal for equal histories, as far as can be told."""
+    def fingerprint(self) -> object:
+        """What the history is known by: equal for equal histories, as far as can be told."""
         return self.head if self.head is not None else (len(self.items), *map(canonical, self.items[-1:]))
 
 

@@ -96,7 +96,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         self._own: OwnClients | None = None
         self._response_id: str | None = None
         self._unstored_id: str | None = None
-        self._response_mark: object = None
+        self._response_fingerprint: object = None
         self._appended: tuple[Head, bool] | None = None
         self._deferred_id: str | None = None
 
@@ -157,7 +157,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         """Which response the history ends with, as of when, and whether the server keeps it."""
         if response_id and response_id != self._response_id:
             self._response_id = response_id
-            self._response_mark = self._appended[0] if self._appended is not None else snapshot.mark
+            self._response_fingerprint = self._appended[0] if self._appended is not None else snapshot.fingerprint
         if store is False and self._response_id:
             self._unstored_id = self._response_id
         elif store is True and self._unstored_id == self._response_id:
@@ -178,7 +178,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         limit = getattr(self.session_settings, "limit", None)
         if isinstance(limit, int) and len(snapshot.items) > limit:
             return "a default limit hides a part of the history from the requests that made the chain"
-        if self._response_mark != snapshot.mark:
+        if self._response_fingerprint != snapshot.fingerprint:
             return "the history has changed since that response"
         return ""
 
@@ -260,7 +260,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         self._forget_chain()
 
     def _forget_chain(self) -> None:
-        self._response_id = self._response_mark = self._appended = None
+        self._response_id = self._response_fingerprint = self._appended = None
 
     # --- around ------------------------------------------------------------------------------
 

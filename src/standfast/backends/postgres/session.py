@@ -23,7 +23,7 @@ from standfast.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["PostgresSession"]
 
-READERS = 2
+READERS = 2  # beside the connection that writes, so that one long read does not keep every other waiting
 _SCHEMES = ("postgresql://", "postgres://")
 
 

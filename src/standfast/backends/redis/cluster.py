@@ -37,7 +37,7 @@ from standfast.sessions.port import (
     Step,
 )
 
-RUNS_REMEMBERED_MAX = 10_000
+RUNS_REMEMBERED_MAX = 10_000  # where a run is kept can be asked again, so all are forgotten when there are more
 
 
 class ClusterLink:

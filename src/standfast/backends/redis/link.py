@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from standfast.backends.redis.errors import refused, unreachable, unusable
 from standfast.backends.redis.exchange import Command, Exchange, driven
-from standfast.backends.redis.wire import Answers, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
+from standfast.backends.redis.wire import AnswerReader, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
 from standfast.sessions.answering import unanswered
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Link:
         self._pool = ConnectionPool.from_url(url, **options)
         self._connection: Connection | None = None
         self._socket: Any = None
-        self._answers: Answers | None = None
+        self._answers: AnswerReader | None = None
         self._is_lendable = False
         self.patience_s = math.inf
         self.where = redis_address(url)
@@ -42,8 +42,8 @@ class Link:
         answers = self._answers or self._opened()
         return self._told(answers, len(commands), _joined(commands), reading)
 
-    def _told(self, answers: Answers, count: int, data: bytes, reading: bool) -> list[Any]:
-        """The answers to what was sent, with this."""
+    def _told(self, answers: AnswerReader, count: int, data: bytes, reading: bool) -> list[Any]:
+        """Send the rest of what is asked, and give so many answers to all of it."""
         try:
             if data:
                 self._socket.sendall(data)
@@ -93,7 +93,7 @@ class Link:
         if self._answers is None:
             self._opened()
 
-    def _opened(self) -> Answers:
+    def _opened(self) -> AnswerReader:
         # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
         try:
             connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)  # it may open a file
@@ -107,7 +107,7 @@ class Link:
         # redis-py connects, says who this is and chooses the database; from here on its socket is spoken to directly.
         self._connection, self._socket = connection, connection._sock
         wait_in_kernel(self._socket, connection.socket_timeout)
-        self._answers, self._is_lendable = Answers(self._socket), can_be_asked_without_waiting(self._socket)
+        self._answers, self._is_lendable = AnswerReader(self._socket), can_be_asked_without_waiting(self._socket)
         self.patience_s = (connection.socket_timeout or math.inf) / 4
         return self._answers
 
@@ -119,7 +119,7 @@ class Link:
             connection.disconnect()  # type: ignore[no-untyped-call]
 
 
-class Begun(Generic[T]):
+class SentExchange(Generic[T]):
     """An exchange whose first commands were sent without waiting (see `carrying.lending`)."""
 
     def __init__(self, link: Link, exchange: Exchange[T]) -> None:

@@ -13,7 +13,7 @@ ASKED = ("INFO", "memory")
 """What to ask the server: not CONFIG, which servers that somebody else runs do not allow."""
 
 _looked_at: set[tuple[str, bool]] = set()
-ADDRESSES_MAX = 1000
+ADDRESSES_MAX = 1000  # the set lives as long as the process; a server that is forgotten is asked once more
 
 
 class Policy:

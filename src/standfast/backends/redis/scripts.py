@@ -43,7 +43,7 @@ from standfast.sessions.port import (
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
 EXPIRED = b"expired-expired-"  # in place of the incarnation, if that has expired; see rows.lua
-NAMES_REMEMBERED_MAX = 10_000
+NAMES_REMEMBERED_MAX = 10_000  # a ref that is guessed too low is not used by the server, so forgetting is safe
 
 OLDEST_REF = 10**15
 # In microseconds: 2001. A ref below that counts rows, it tells no time.

@@ -28,7 +28,7 @@ from standfast.sessions.protocol import SessionSettings
 
 __all__ = ["RedisSession"]
 
-READERS = 2
+READERS = 2  # beside the connection that writes, so that one long read does not keep every other waiting
 ANSWER_S_MAX = 5.0
 """How long one answer may take before the connection is given up; what was asked is then asked again."""
 

@@ -14,7 +14,7 @@ from standfast.backends.redis.errors import refused, too_few
 from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.greeting import Greeting
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
-from standfast.backends.redis.link import Begun
+from standfast.backends.redis.link import SentExchange
 from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
 from standfast.ground.errors import StandfastError, StoreError
 from standfast.sessions.answering import Answering
@@ -182,9 +182,9 @@ class RedisStore(Codec, Answering):
         """The socket, if one is open and the server has been greeted."""
         return self._link.line if self._greeting.is_writable else None
 
-    def begin(self, questions: Sequence[Ask]) -> Begun[list[Answer | Exception]]:
+    def begin(self, questions: Sequence[Ask]) -> SentExchange[list[Answer | Exception]]:
         """Send what asks for all of it, as far as that goes without waiting."""
-        return Begun(self._link, self.exchange(questions))
+        return SentExchange(self._link, self.exchange(questions))
 
     def break_off(self) -> None:
         """Close the connection; it is opened again when it is needed."""

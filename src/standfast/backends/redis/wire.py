@@ -70,7 +70,7 @@ class _Missing(Exception):
     """An answer has not come whole yet."""
 
 
-class Answers:
+class AnswerReader:
     """Reads answers from a socket. One that breaks off in the middle leaves nothing that could be read on."""
 
     def __init__(self, sock: socket.socket) -> None:

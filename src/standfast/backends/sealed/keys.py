@@ -26,6 +26,8 @@ ONLY_KEY_ID = "default"
 """The id of a key that is given alone, as `encryption_key`."""
 
 CHECK_BYTES = 4
+# What a record says of its key: enough to tell a wrong key from an altered record, and nothing that helps to find it.
+
 CACHED_MAX = 1024
 # Deriving takes some twenty microseconds; a store-wide reader of runs may meet many sessions.
 

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 T = TypeVar("T")
 
 SOME = 500
-"""How many values one statement names at most: SQLite knows a limit, and so does patience."""
+"""How many values one statement names at most: SQLite has a limit, and long statements are slow everywhere."""
 
 ID_CHARS_MAX = 255
 """How long an id may be in MariaDB: an index holds 3,072 bytes, and one of ours holds an id and a cell's name."""

@@ -58,14 +58,14 @@ _NUMBERS = {
 
 
 class Manner(NamedTuple):
-    """What a database is told."""
+    """The statements by which one kind of database begins transactions, and sets up connections."""
 
     writing: Sequence[str]
-    """Begins a transaction that nobody's change comes in between of."""
+    """Begin a transaction that keeps others from changing what it has read."""
     reading: Sequence[str]
-    """Begins one that sees one instant."""
+    """Begin one that sees a single instant."""
     set_up: Sequence[str] = ()
-    """Is said on each new connection of our own."""
+    """Are executed on each new connection of our own."""
 
 
 _POSTGRESQL = Manner(

@@ -17,7 +17,7 @@ Timed = list[tuple[Row, float | None]]
 """Rows, and when each was written."""
 
 
-class Known(NamedTuple):
+class NameFacts(NamedTuple):
     """What is known of a name besides its rows and cells."""
 
     now: float
@@ -46,7 +46,7 @@ class Reading:
             return Sight(data=[row.data for row in self._rows(look.name, look.rows[0], None)])
         return self._seen(look, self._known(look.name))
 
-    def _seen(self, look: Look, known: Known) -> Sight:
+    def _seen(self, look: Look, known: NameFacts) -> Sight:
         name, is_session = look.name, look.name.kind == "session"
         boxes = [self._timed(name, wanted, known.place) for wanted in look.rows]
         return Sight(
@@ -59,7 +59,7 @@ class Reading:
             times=tuple([at for _, at in found] if look.rows[n].times else () for n, found in enumerate(boxes)),
         )  # fmt: skip
 
-    def _known(self, name: Name) -> Known:
+    def _known(self, name: Name) -> NameFacts:
         n, s, dialect = self._t.n, self._t.s, self._t.dialect
         clock = sa.select(dialect.now().label("now"), dialect.stamp().label("stamp")).subquery()
         ours = clock.outerjoin(n, sa.and_(n.c.kind == name.kind, n.c.id == name.id))
@@ -69,7 +69,7 @@ class Reading:
         query = sa.select(*inner.c, *self._t.theirs).select_from(inner.outerjoin(s, theirs))
         row = self._c.execute(query).one()
         epoch = row.standfast_epoch or row.epoch  # a session's is in the SDK's row, a run's in ours
-        known = Known(
+        known = NameFacts(
             row.now, row.stamp, row.edition or 0, row.place or 0, epoch or row.next_epoch or "", epoch is not None
         )
         if row.session_id is None and row.epoch is None:
@@ -89,7 +89,7 @@ class Reading:
         loose = [] if self._is_sqlite else list(self._c.execute(unplaced).scalars())
         return f"{edition}.{last or 0}.{len(loose)}.{_digest(loose)}" if last is not None or loose else ""
 
-    def _upto(self, session_id: str, known: Known, mark: str) -> int | None:
+    def _upto(self, session_id: str, known: NameFacts, mark: str) -> int | None:
         """The ref of the last row a mark covers; None if anything up to it has changed."""
         if not mark:
             return 0

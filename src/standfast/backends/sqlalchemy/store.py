@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from standfast.backends.sqlalchemy.dialects import parts
-from standfast.backends.sqlalchemy.reading import Known, Reading, begins, times
+from standfast.backends.sqlalchemy.reading import NameFacts, Reading, begins, times
 from standfast.backends.sqlalchemy.tables import LABELS
 from standfast.ground.jsonvalue import in_ascii
 from standfast.sessions.answering import NUMBER_MAX, arranged, conditions, labels_of, new_rows, read_cursor, refusal
@@ -37,7 +37,7 @@ from standfast.sessions.port import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-TICK_S = 1e-6
+TICK_S = 1e-6  # a change moves the time on even where the clock has not moved since the one before (A16)
 
 Arranged = tuple[list[Row], list[Row]]
 """The live rows and the kept ones of an arrangement."""
@@ -135,7 +135,7 @@ class Transaction(Reading):
             return
         self._c.execute(self._t.dialect.put(table, {**key, **values, **new}, list(key), values))
 
-    def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
+    def _refused(self, place: int, change: Change, known: NameFacts) -> Refused | None:
         # Where rows end takes a question of its own, and most changes have no condition on it.
         if refusal(place, change, self._seen(conditions(change, mark=False), known)) is None:
             return None
@@ -148,7 +148,7 @@ class Transaction(Reading):
 
         return arranged(arrange, box_of)
 
-    def _change(self, change: Change, moved: Arranged | None, known: Known) -> str:
+    def _change(self, change: Change, moved: Arranged | None, known: NameFacts) -> str:
         """Do one change; where the live rows end now."""
         name, is_session = change.name, change.name.kind == "session"
         if change.remove or change.wipe is not None:
@@ -199,7 +199,7 @@ class Transaction(Reading):
             nothing: dict[str, Any] = dict.fromkeys(("next_epoch", "epoch", "seq", "labels", *LABELS))
             self._update(name, edition=t.n.c.edition + 1, **nothing)
 
-    def _touch(self, change: Change, known: Known, epoch: str) -> None:
+    def _touch(self, change: Change, known: NameFacts, epoch: str) -> None:
         """Make the name if it is not there; if it was touched, move its time on and put it first in the listing."""
         name, s, now = change.name, self._t.s, known.now
         if name.kind == "session":
@@ -218,7 +218,7 @@ class Transaction(Reading):
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
-    def _move(self, change: Change, moved: Arranged | None, known: Known) -> int:
+    def _move(self, change: Change, moved: Arranged | None, known: NameFacts) -> int:
         """Do what a change does to rows; the edition then."""
         name, m, place = change.name, self._t.m, self._t.place
         mine = m.c.session_id == name.id
@@ -253,7 +253,7 @@ class Transaction(Reading):
             last = at if last is None else max(at, self._t.dialect.later(last))
             yield last
 
-    def _adopt(self, name: Name, known: Known) -> int:
+    def _adopt(self, name: Name, known: NameFacts) -> int:
         """Give a place to what other programs wrote, behind what has one, and times that follow each other."""
         m, place, given = self._t.m, self._t.place, known.place
         mine = m.c.session_id == name.id

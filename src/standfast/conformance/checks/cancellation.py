@@ -148,13 +148,13 @@ async def a_cancelled_caller_gets_control_back_from_a_store_that_stalls(lab: Lab
             lab.expect(task.cancelled(), f"{name} was cancelled in a stalled store and ended as {task}")
         await session.add_items([message("next")])
         if lab.backend.remote:
-            await _is_settled(lab, session, f"a {name} that was cancelled in a stalled store")
+            await _expect_settled(lab, session, f"a {name} that was cancelled in a stalled store")
             continue
         await lab.holds(session, [*batch("before", 3), message("next")], f"a {name} cancelled in a stalled store")
         lab.same(await session.pop_item(), message("next"), f"a {name} cancelled in a stalled store")
 
 
-async def _is_settled(lab: Lab, session: Session, after: str) -> None:
+async def _expect_settled(lab: Lab, session: Session, after: str) -> None:
     """A write that had left for a server is done whole or not at all, and not behind the next one; then start anew."""
     history = await session.get_items()
     lab.same(history[-1], message("next"), f"{after}, then a write")

@@ -14,7 +14,7 @@ from standfast.engine.run_store import LogTail, RunStore
 from standfast.ground.errors import RunClaimedError
 
 if TYPE_CHECKING:
-    from standfast.agents.context import ToolContext
+    from standfast.agents.tool_context import ToolContext
 
 
 async def _save(runs: RunStore, run_id: str, expect: int, head: bytes, **more: object) -> int:

@@ -145,7 +145,7 @@ class _Ready(deque[asyncio.Handle]):
 
 
 class _NoNetwork:
-    """What a loop waits on. There is no network and no file: only time passes."""
+    """A selector without sockets: where a loop would wait, it moves the virtual clock to the next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

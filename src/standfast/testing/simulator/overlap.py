@@ -37,7 +37,8 @@ from standfast.testing.simulator.world import Died, Faults, Process, World, inva
 from standfast.tools.function import FunctionTool
 
 if TYPE_CHECKING:
-    from standfast.agents.context import RunContextWrapper, ToolContext
+    from standfast.agents.context import RunContextWrapper
+    from standfast.agents.tool_context import ToolContext
     from standfast.sessions.protocol import Session
 
 __all__ = ["POLICIES", "replay_overlap", "simulate_overlaps"]

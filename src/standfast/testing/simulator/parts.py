@@ -26,8 +26,8 @@ from standfast.tools.function import FunctionTool, Invoker
 from standfast.words.items import ModelResponse
 
 if TYPE_CHECKING:
-    from standfast.agents.context import ToolContext
     from standfast.agents.realtime_agent import RealtimeAgent
+    from standfast.agents.tool_context import ToolContext
     from standfast.carrying.leases import StoredLease
     from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
     from standfast.sessions.lease_rules import OpenRun

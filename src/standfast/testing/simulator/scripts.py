@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.guardrails import GuardrailFunctionOutput, input_guardrail, output_guardrail
-from standfast.agents.handoffs import HandoffInputData, handoff
+from standfast.agents.handoff_data import HandoffInputData
+from standfast.agents.handoffs import handoff
 from standfast.agents.retry_policies import retry_policies
 from standfast.llm.retry import ModelRetrySettings
 from standfast.llm.settings import ModelSettings

@@ -19,8 +19,8 @@ from standfast.backends.sqlite.holders import is_gone, this_one
 from standfast.conformance.backend import Backend
 from standfast.operators.opening import open_store
 from standfast.operators.store_url import StoreURL, only
-from standfast.operators.verify_site import HARMLESS, PREFIX, SILENT_S, Beat, Leftover, Site, base_of, new_name
 from standfast.sessions.port import Name
+from standfast.verifying.site import HARMLESS, PREFIX, SILENT_S, Beat, Leftover, Site, base_of, new_name
 
 if TYPE_CHECKING:
     from standfast.operators.store import Store

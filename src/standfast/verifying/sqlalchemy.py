@@ -13,9 +13,9 @@ from standfast.backends.sqlite.read_only import AnyFile
 from standfast.conformance.backend import Backend
 from standfast.ground.errors import NotADatabaseError
 from standfast.operators.store_url import StoreURL
-from standfast.operators.verify_postgres import LivePostgres, PostgresSite, connected
-from standfast.operators.verify_site import HARMLESS
-from standfast.operators.verify_sqlite import CopiedFile, FileSite
+from standfast.verifying.postgres import LivePostgres, PostgresSite, connected
+from standfast.verifying.site import HARMLESS
+from standfast.verifying.sqlite import CopiedFile, FileSite
 
 if TYPE_CHECKING:
     from standfast.operators.store import Store

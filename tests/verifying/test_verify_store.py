@@ -33,11 +33,11 @@ from standfast.ground.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from standfast.operators import verify_sqlite
-from standfast.operators.verify_postgres import LivePostgres
-from standfast.operators.verify_redis import LiveRedis
-from standfast.operators.verify_site import PREFIX, base_of, new_name
-from standfast.operators.verify_sqlite import CopiedFile, FileInPlace, remove_folder
+from standfast.verifying import sqlite as verify_sqlite
+from standfast.verifying.postgres import LivePostgres
+from standfast.verifying.redis import LiveRedis
+from standfast.verifying.site import PREFIX, base_of, new_name
+from standfast.verifying.sqlite import CopiedFile, FileInPlace, remove_folder
 from tests.helpers import children, servers
 
 QUICK = Options(rounds=1, examples=2, objects=200, soon_s=60)
@@ -481,7 +481,7 @@ def test_the_page_loads_nothing_and_runs_nothing_whatever_a_store_says() -> None
 
 def test_a_password_is_in_no_report() -> None:
     from standfast.operators.store_url import parsed
-    from standfast.operators.verify import _without_password
+    from standfast.verifying.store import _without_password
 
     seen = Result("A1", "check", "broken", "cannot reach redis://me:s3cret@host/0")
     assert "s3cret" not in _without_password(seen, parsed("redis://me:s3cret@host/0")).detail

@@ -21,7 +21,7 @@ from standfast.conformance.sqlite_file import SQLiteFile
 from standfast.ground.errors import StoreFullError, StoreUnavailableError
 from standfast.operators.opening import open_store
 from standfast.operators.store_url import StoreURL, only
-from standfast.operators.verify_site import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
+from standfast.verifying.site import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
 
 if TYPE_CHECKING:
     from standfast.operators.store import Store
@@ -36,7 +36,7 @@ ROOM_BYTES = 100_000_000
 
 MARK = "in-use"
 
-REMOVALS_MAX = 500
+REMOVALS_MAX = 500  # each finds less to do: so many logs cannot be closing at once
 
 
 class LiveFile(SQLiteFile):
