@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from standfast import Agent, RunConfig, Runner, SQLiteSession, Usage, open_store
+from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession, Usage, open_store
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from tests.saved_runs.desk import Desk, asks, pay, says
 
@@ -54,6 +54,16 @@ async def test_a_run_that_paused_and_went_on_elsewhere_is_billed_once(session: S
     async with open_store(session.db_path) as store:
         ended = await store.run("run-1")
     assert (ended.status, ended.turns, ended.usage.requests) == ("done", 2, 2)
+    await session.close()
+
+
+async def test_a_run_that_is_saved_in_another_store_is_billed_too(session: SQLiteSession) -> None:
+    """A turn that is stored apart from its run brings its costs along."""
+    look, seen = function_call("look", {"what": "x"}, call_id="c1"), assistant_message("Seen.")
+    config = RunConfig(run_id="run-1", run_store=InMemoryRunStore())
+    await Desk([costing(10, look), costing(20, seen)]).run("Look.", session=session, run_config=config)
+    (found,) = await session.usage()
+    assert {turn: usage.total_tokens for turn, usage in found.turns.items()} == {1: 11, 2: 21}
     await session.close()
 
 

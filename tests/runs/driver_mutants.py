@@ -119,8 +119,8 @@ MUTANTS = [
     Mutant(
         "a turn is stored without its run",
         "driver.saving_loop",
-        "            await self.saver.save_with(after, new, release=release)\n",
-        "            await session.record(new, run=None, release=release)\n",
+        "        if self.saver is not None and self.saver.needed:\n            await self.saver.store_items(",
+        "        if False:\n            await self.saver.store_items(",
     ),
     Mutant(
         "an append starts at nothing",

@@ -219,7 +219,7 @@ class Loop(SavingLoop):
             await self._end_effects()
             self._stop(stopped)
             async with asyncio.timeout(store_s):
-                await self._store_the_end()
+                await (self._store_the_end() if self._is_submittable() else self._wait_for_the_background())
         except asyncio.CancelledError:
             self.close_now(stopped)
             raise
@@ -284,16 +284,15 @@ class Loop(SavingLoop):
 
     async def _store_the_end(self) -> None:
         """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
-        if self._is_submittable():
-            self._is_over = True
-            await self._find_out_what_is_stored()
-            after, new = self._end()
-            if self.saver is not None and self.saver.needed and self.saver.beside is None:
-                await self.saver.save(after)
-            if self._session is not None:
-                await self._record(after, new, self._session, release=True)
-            self.state = after
-            return
+        self._is_over = True
+        await self._find_out_what_is_stored()
+        after, new = self._end()
+        if self._session is not None:
+            await self._store(after, new, release=True)
+        self.state = after
+        await self._save_at_rest()
+
+    async def _wait_for_the_background(self) -> None:
         closing = self._store_in_the_background()
         ended, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
         if not ended:
@@ -341,12 +340,7 @@ class Loop(SavingLoop):
 
     async def _store_as_long_as_it_lives(self) -> None:
         try:
-            if self._session is not None and not self._append_failed:
-                await self._session.append_all(NewItems(self.run.spec.run_id, nested=self.nested))
-                self.nested = []
-            while not self._append_failed and (effects := due(self.state)):
-                await self._perform_inline(effects[0])
-            await self._save_at_rest()
+            await self._store_the_end()
         finally:
             self._let_go()
 
