@@ -85,6 +85,26 @@ async def test_a_nested_run_is_billed_with_the_turn_that_asked_for_it(session: S
     await session.close()
 
 
+async def test_a_nested_run_that_is_ended_on_its_own_session_is_billed_once(session: SQLiteSession) -> None:
+    """Whoever ends it: what it costs is its parent's to keep."""
+    inner = Desk([costing(7, pay(1, "p1"))])
+    inside = SQLiteSession("inside", session.db_path)
+    tool: Any = inner.agent.as_tool("ask_inner", "Ask.", session=inside)
+    steps = [costing(10, function_call("ask_inner", {"input": "?"}, call_id="c")), costing(20, assistant_message("ok"))]
+    outer = Agent(name="outer", tools=[tool], model=ScriptedModel(steps))
+    paused = await Runner.run(outer, "Go.", session=session, run_config=RunConfig(run_id="run-1"))
+    state = paused.to_state()
+    async with open_store(session.db_path) as store:
+        await store.cancel("run-1/c", by="ada")
+    state.approve(state.get_interruptions()[0])
+    await Runner.run(outer, state, session=session)
+    assert inner.done == []
+    billed = {run.run_id: run.total.input_tokens for one in (session, inside) for run in await one.usage()}
+    assert billed == {"run-1": 37}
+    await session.close()
+    await inside.close()
+
+
 async def test_a_run_that_fails_after_a_reply_has_cost_what_it_cost(session: SQLiteSession) -> None:
     desk = Desk([costing(10, function_call("no_such_tool", {}, call_id="c1"))])
     failing = Desk([costing(10, function_call("look", {"what": "x"}, call_id="c1")), RuntimeError("the model is away")])

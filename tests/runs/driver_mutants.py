@@ -131,8 +131,8 @@ MUTANTS = [
     Mutant(
         "an append leaves its last item for the next",
         "driver.saving_loop",
-        "await self.record(Appended(effect.end,",
-        "await self.record(Appended(effect.end - 1,",
+        "await self.record(Appended(after.marks.stored,",
+        "await self.record(Appended(after.marks.stored - 1,",
     ),
     Mutant(
         "an append is thought to hold more",

@@ -314,10 +314,9 @@ class Loop(SavingLoop):
             self.state, self._append_failed = advance(self.state, Appended(saved.marks.stored)), False
 
     def _end(self) -> tuple[Run, NewItems]:
-        start, end = self.state.marks.stored, self.state.storable
         if self._session is None or self._append_failed:
-            return self.state, NewItems(self.run.spec.run_id, start, nested=self.nested)
-        return self._with_items(start, max(start, end))  # of a run that stores nothing, what it cost is kept
+            return self.state, NewItems(self.run.spec.run_id, nested=self.nested)
+        return self._with_items()  # of a run that stores nothing, what it cost is kept
 
     def _submit_the_end(self) -> None:
         """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""

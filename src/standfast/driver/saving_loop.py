@@ -135,22 +135,20 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
     # --- what the session gets ---------------------------------------------------------------------------------------
 
     async def append(self, effect: Append) -> None:
-        """Store these items of the run, once, and the run that knows them: together where one store has both."""
-        after, new = self._with_items(effect.start, effect.end)
+        """Store what the session should have now, once, and the run that knows it."""
+        after, new = self._with_items()
         if self.saver is not None and after.paused:
             self.saver.needed = True
         await self._store(after, new, release=not self.keeps_lease and not due(after))
-        await self.record(Appended(effect.end, after.marks.billed), completes=effect)
+        await self.record(Appended(after.marks.stored, after.marks.billed), completes=effect)
 
-    def _with_items(self, start: int, end: int) -> tuple[Run, NewItems]:
-        session = self._session
-        # What a nested run costs is its parent's to keep: each reply once.
-        with_costs = session is not None and session.keeps_costs and self._moved is None
-        return with_items(self.state, start, end, with_costs=with_costs, nested=self.nested)
+    def _with_items(self) -> tuple[Run, NewItems]:
+        assert self._session is not None  # only a session-owned run has something to store
+        return with_items(self.state, keeps_costs=self._session.keeps_costs, nested=self.nested)
 
     async def _store(self, after: Run, new: NewItems, *, release: bool) -> None:
         """Store these items and, if it must survive, the run that knows them."""
-        assert self._session is not None  # only a session-owned run has something to store
+        assert self._session is not None
         if self.saver is not None and self.saver.needed:
             await self.saver.store_items(self._session, new, self.state, after, release=release)
         else:

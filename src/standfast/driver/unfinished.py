@@ -303,8 +303,7 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     settled = partial(_settled, by, is_orphan=one.is_orphan)
     nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, settled)
     run = settled(run, await hold.accepted(run_id))
-    start, end = run.marks.stored, max(run.marks.stored, run.storable)
-    after, new = with_items(run, start, end, with_costs=hold.keeps_costs and start < end, nested=nested)
+    after, new = with_items(run, keeps_costs=hold.keeps_costs, nested=nested)
     try:
         await saver.store_items(hold, new, run, after)
         await saver.save(after)
