@@ -121,13 +121,6 @@ def note_if_unsent(error: StandfastError, run: Run) -> None:
     if "owed_items" not in remedy and any(output_key(item) for item in unsent_items(run)):
         said = f"Run {run.spec.run_id} has stopped{unsent_note(run)}"
         error.add_note(f"{said}. {UNSENT_REMEDY} They are error.run_data.owed_items.")
-    elif run.spec.owner.kind == "conversation" and run.progress.outgoing is not None and "run_state" not in remedy:
-        if any("has taken the request" in note for note in getattr(error, "__notes__", ())):
-            return  # it was asked, and says so
-        error.add_note(
-            f"Whether the server has taken the last request of run {run.spec.run_id} is not known: resume it"
-            " (error.run_state), which asks the server first."
-        )
 
 
 def warn_if_unsent(run: Run) -> None:
