@@ -9,7 +9,6 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper, TState
-from standfast.driver.call_lookup import call_item_or_made
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.storing import unsent_items
@@ -52,7 +51,7 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
     if call.id not in known:
         assert run.turn is not None
         agent = scope.graph.agent(run.turn.agent)
-        item = call_item_or_made(run.turn, call)
+        item = run.turn.item_of(call)
         extra = next((entry.extra for entry in run.turn.reply if entry.item is item and entry.extra), {})
         known[call.id] = ToolApprovalItem(
             agent,
