@@ -322,14 +322,14 @@ class Loop(SavingLoop):
         """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""
         self._is_submitted = self._is_over = True
         saver, (after, new) = self.saver, self._end()
-        save = saver.last(after) if saver is not None else None
-        beside = save if saver is not None and saver.beside is not None else None
-        # Each is submitted by the call. Closed and not awaited: there is nobody who could wait.
+        beside = saver.last(after) if saver is not None and saver.beside is not None else None
         if self._session is not None and (beside is not None or not new.is_empty):
             self._session.record_now(new, run=beside)
-        if save is not None and saver is not None and beside is None:
+        # In another store it does not say that the session has these items: a kill may keep the session from them, and
+        # whoever resumes the run asks it.
+        if saver is not None and saver.beside is None and (save := saver.last(self.state)) is not None:
             detached: Any = saver.store
-            detached.save_detached(save).close()
+            detached.save_detached(save).close()  # not awaited: there is nobody who could wait
 
     def _store_in_the_background(self) -> asyncio.Task[None]:
         """Store the end by tasks of this loop: all that can be done where the store has no thread of its own."""
