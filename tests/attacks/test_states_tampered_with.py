@@ -20,6 +20,7 @@ CHANGES: dict[str, Change] = {
     "an output is nobody's": lambda turn: turn["calls"][1]["outputs"][0].update(item={}),
     "the call that waits is gone": lambda turn: turn["calls"].pop(0),
     "all calls are gone": lambda turn: turn.pop("calls"),
+    "the reply has lost a call": lambda turn: turn["reply"].pop(0),
     "the reply names another call": lambda turn: turn["reply"][0]["item"].update(call_id="pay-2"),
     "the reply names no call": lambda turn: turn["reply"][0]["item"].update(call_id=[]),
 }

@@ -21,6 +21,7 @@ from standfast import (
     RunConfig,
     RunHooks,
     Runner,
+    RunState,
     SQLiteSession,
     StandfastError,
     StoreUnavailableError,
@@ -99,6 +100,27 @@ async def test_what_a_failed_run_owes_goes_first_in_the_next_request(
     assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(hello)", "A(re hello)"]
     assert (await talk.say("again")).unfinished == ()
     assert lines(talk.book) == ["c1"]
+
+
+class Fails(RunHooks[Any]):
+    async def on_llm_start(self, *said: Any) -> None:
+        raise ValueError("a hook fails")
+
+
+@pytest.mark.parametrize("begins", ["as a message", "as a state"])
+async def test_a_run_that_took_over_what_another_owes_and_sent_nothing_hands_it_on(
+    begins: str, server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C15: also one that was never saved before; what it took over is its own from the moment that the other ends."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    await talk.fail()
+    given: Any = "hello"
+    if begins == "as a state":
+        given = RunState(None, given, talk.agent, conversation_id=talk.conversation)
+    with pytest.raises(ValueError, match="a hook fails"):
+        await talk.say(given, hooks=Fails())
+    await talk.say("again")
+    assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(again)", "A(re again)"]
 
 
 async def test_what_the_caller_brings_of_a_failed_run_is_not_sent_twice(

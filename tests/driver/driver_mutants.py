@@ -119,8 +119,8 @@ MUTANTS = [
     Mutant(
         "a turn is stored without its run",
         "driver.saving_loop",
-        "            await self.saver.save_with(after, new, release=release)\n",
-        "            await session.record(new, run=None, release=release)\n",
+        "        if self.saver is not None and self.saver.needed:\n            await self.saver.store_items(",
+        "        if False:\n            await self.saver.store_items(",
     ),
     Mutant(
         "an append starts at nothing",
@@ -131,8 +131,8 @@ MUTANTS = [
     Mutant(
         "an append leaves its last item for the next",
         "driver.saving_loop",
-        "await self.record(Appended(effect.end,",
-        "await self.record(Appended(effect.end - 1,",
+        "await self.record(Appended(after.marks.stored,",
+        "await self.record(Appended(after.marks.stored - 1,",
     ),
     Mutant(
         "an append is thought to hold more",

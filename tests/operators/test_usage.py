@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from standfast import Agent, RunConfig, Runner, SQLiteSession, Usage, open_store
+from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession, Usage, open_store
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from tests.driver.saved_runs.desk import Desk, asks, pay, says
 
@@ -57,6 +57,16 @@ async def test_a_run_that_paused_and_went_on_elsewhere_is_billed_once(session: S
     await session.close()
 
 
+async def test_a_run_that_is_saved_in_another_store_is_billed_too(session: SQLiteSession) -> None:
+    """A turn that is stored apart from its run brings its costs along."""
+    look, seen = function_call("look", {"what": "x"}, call_id="c1"), assistant_message("Seen.")
+    config = RunConfig(run_id="run-1", run_store=InMemoryRunStore())
+    await Desk([costing(10, look), costing(20, seen)]).run("Look.", session=session, run_config=config)
+    (found,) = await session.usage()
+    assert {turn: usage.total_tokens for turn, usage in found.turns.items()} == {1: 11, 2: 21}
+    await session.close()
+
+
 async def test_a_nested_run_is_billed_with_the_turn_that_asked_for_it(session: SQLiteSession) -> None:
     inner = Agent(name="inner", model=ScriptedModel([costing(7, assistant_message("inner"))]))
     tool: Any = inner.as_tool("ask_inner", "Ask.", session=session)
@@ -73,6 +83,26 @@ async def test_a_nested_run_is_billed_with_the_turn_that_asked_for_it(session: S
     seen = [(one.turn, one.usage.input_tokens, one.is_nested) for one in costs[0].requests]
     assert seen == [(1, 10, False), (1, 7, True), (2, 20, False)]
     await session.close()
+
+
+async def test_a_nested_run_that_is_ended_on_its_own_session_is_billed_once(session: SQLiteSession) -> None:
+    """Whoever ends it: what it costs is its parent's to keep."""
+    inner = Desk([costing(7, pay(1, "p1"))])
+    inside = SQLiteSession("inside", session.db_path)
+    tool: Any = inner.agent.as_tool("ask_inner", "Ask.", session=inside)
+    steps = [costing(10, function_call("ask_inner", {"input": "?"}, call_id="c")), costing(20, assistant_message("ok"))]
+    outer = Agent(name="outer", tools=[tool], model=ScriptedModel(steps))
+    paused = await Runner.run(outer, "Go.", session=session, run_config=RunConfig(run_id="run-1"))
+    state = paused.to_state()
+    async with open_store(session.db_path) as store:
+        await store.cancel("run-1/c", by="ada")
+    state.approve(state.get_interruptions()[0])
+    await Runner.run(outer, state, session=session)
+    assert inner.done == []
+    billed = {run.run_id: run.total.input_tokens for one in (session, inside) for run in await one.usage()}
+    assert billed == {"run-1": 37}
+    await session.close()
+    await inside.close()
 
 
 async def test_a_run_that_fails_after_a_reply_has_cost_what_it_cost(session: SQLiteSession) -> None:

@@ -7,17 +7,11 @@ from typing import Any, NamedTuple
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import tool_scope
-from standfast.engine.run import Call, Run, Turn
+from standfast.engine.run import Call, Run
 from standfast.ground.errors import ApprovalError, ModelBehaviorError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
 from standfast.tools.custom import CUSTOM_CALL, LocalTool, lookup_name
-
-
-def call_item_or_made(turn: Turn, call: Call) -> Item:
-    """The item of the reply that is this call, or, where the reply does not have it, one that says the same."""
-    made = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-    return turn.item_of(call) or made
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:
@@ -33,9 +27,8 @@ def scope_of_call(call: Call, item: Item) -> str:
     return tool_scope(call.name, namespace=item.get("namespace"), kind=kind)
 
 
-def tool_of(tools: Mapping[str, LocalTool], item: Item | None, name: str) -> LocalTool | None:
+def tool_of(tools: Mapping[str, LocalTool], item: Item, name: str) -> LocalTool | None:
     """The tool of this name that a call is for: one of its kind, and that of its namespace, where the call has one."""
-    item = item or {}
     name, namespace = lookup_name(item.get("type"), name), item.get("namespace")
     return tools.get(f"{namespace}.{name}" if namespace else name) or tools.get(name)
 
@@ -76,7 +69,7 @@ def questions_of(run: Run) -> Iterator[Question]:
     for path, inner, call in calls_within(run):
         if call.child is None and call.is_question:
             assert inner.turn is not None
-            yield Question(path, call, scope_of_call(call, inner.turn.item_of(call) or {}), inner.turn.agent)
+            yield Question(path, call, scope_of_call(call, inner.turn.item_of(call)), inner.turn.agent)
 
 
 def question_shown(run: Run, call_id: str, is_as_shown: Callable[[Call], bool]) -> Question:

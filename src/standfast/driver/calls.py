@@ -14,7 +14,6 @@ from standfast.agents.context import ChildClosed, ChildPaused
 from standfast.agents.tool_context import ToolContext
 from standfast.driver.call_lookup import (
     Question,
-    call_item_or_made,
     idempotency_key,
     missing_tool,
     scope_of_call,
@@ -79,7 +78,7 @@ class _CallOfRun:
         assert turn is not None
         self._loop, self._scope, self._effect = loop, scope, effect
         self.call, self.turn, self.agent = call, turn, scope.graph.agent(turn.agent)
-        self.item = call_item_or_made(turn, call)
+        self.item = turn.item_of(call)
         self.formatter, self.hooks = scope.config.tool_error_formatter, scope.hooks
         execution = scope.config.tool_execution
         self.guardrails_before_approval = bool(execution and execution.pre_approval_tool_input_guardrails)

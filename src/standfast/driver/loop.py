@@ -219,7 +219,7 @@ class Loop(SavingLoop):
             await self._end_effects()
             self._stop(stopped)
             async with asyncio.timeout(store_s):
-                await self._store_the_end()
+                await (self._store_the_end() if self._is_submittable() else self._wait_for_the_background())
         except asyncio.CancelledError:
             self.close_now(stopped)
             raise
@@ -284,16 +284,15 @@ class Loop(SavingLoop):
 
     async def _store_the_end(self) -> None:
         """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
-        if self._is_submittable():
-            self._is_over = True
-            await self._find_out_what_is_stored()
-            after, new = self._end()
-            if self.saver is not None and self.saver.needed and self.saver.beside is None:
-                await self.saver.save(after)
-            if self._session is not None:
-                await self._record(after, new, self._session, release=True)
-            self.state = after
-            return
+        self._is_over = True
+        await self._find_out_what_is_stored()
+        after, new = self._end()
+        if self._session is not None:
+            await self._store(after, new, release=True)
+        self.state = after
+        await self._save_at_rest()
+
+    async def _wait_for_the_background(self) -> None:
         closing = self._store_in_the_background()
         ended, _ = await asyncio.wait([closing], timeout=CLOSING_GRACE_S)
         if not ended:
@@ -315,23 +314,22 @@ class Loop(SavingLoop):
             self.state, self._append_failed = advance(self.state, Appended(saved.marks.stored)), False
 
     def _end(self) -> tuple[Run, NewItems]:
-        start, end = self.state.marks.stored, self.state.storable
         if self._session is None or self._append_failed:
-            return self.state, NewItems(self.run.spec.run_id, start, nested=self.nested)
-        return self._with_items(start, max(start, end))  # of a run that stores nothing, what it cost is kept
+            return self.state, NewItems(self.run.spec.run_id, nested=self.nested)
+        return self._with_items()  # of a run that stores nothing, what it cost is kept
 
     def _submit_the_end(self) -> None:
         """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""
         self._is_submitted = self._is_over = True
         saver, (after, new) = self.saver, self._end()
-        save = saver.last(after) if saver is not None else None
-        beside = save if saver is not None and saver.beside is not None else None
-        # Each is submitted by the call. Closed and not awaited: there is nobody who could wait.
+        beside = saver.last(after) if saver is not None and saver.beside is not None else None
         if self._session is not None and (beside is not None or not new.is_empty):
             self._session.record_now(new, run=beside)
-        if save is not None and saver is not None and beside is None:
+        # In another store it does not say that the session has these items: a kill may keep the session from them, and
+        # whoever resumes the run asks it.
+        if saver is not None and saver.beside is None and (save := saver.last(self.state)) is not None:
             detached: Any = saver.store
-            detached.save_detached(save).close()
+            detached.save_detached(save).close()  # not awaited: there is nobody who could wait
 
     def _store_in_the_background(self) -> asyncio.Task[None]:
         """Store the end by tasks of this loop: all that can be done where the store has no thread of its own."""
@@ -341,12 +339,7 @@ class Loop(SavingLoop):
 
     async def _store_as_long_as_it_lives(self) -> None:
         try:
-            if self._session is not None and not self._append_failed:
-                await self._session.append_all(NewItems(self.run.spec.run_id, nested=self.nested))
-                self.nested = []
-            while not self._append_failed and (effects := due(self.state)):
-                await self._perform_inline(effects[0])
-            await self._save_at_rest()
+            await self._store_the_end()
         finally:
             self._let_go()
 

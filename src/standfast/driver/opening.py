@@ -82,11 +82,19 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     saver = _saver(scope, needed=named or bool(gone))
     if gone and scope.arguments.moved is not None:
         await scope.arguments.moved(run)  # first: who goes on with a nested run goes by what its parent knows
-    if saver is not None and saver.needed:
-        await saver.save(run)  # of two who start under one id the second is told, before anything of it runs (C16)
-    for end_gone in gone:
-        await end_gone()  # after the save: what they owe the server is this run's now
+    await _save_first(saver, run, gone)
     return Opened(await as_shown(scope, run), saver)
+
+
+async def _save_first(saver: RunSaver[Run] | None, run: Run, gone: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Save a run before anything of it happens, where it must be; then end those whose debts to a server are its own.
+
+    Of two who start or take a run the second is told here (C12, C16).
+    """
+    if saver is not None and saver.needed:
+        await saver.save(run)
+    for end_gone in gone:
+        await end_gone()  # not before: killed in between, what they owe is still theirs
 
 
 def _saver(
@@ -269,25 +277,24 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
             f"Resume run {run.spec.inside!r}; or give this one up with Runner.cancel_run.",
         )
     await end_those_taken_over(scope, run)
-    status, before = run.status, run
+    status = run.status
     gone: list[Callable[[], Awaitable[None]]] = []
     if _had_no_reply(scope, run):  # others may have come to the conversation meanwhile
         if run.progress.outgoing is None:
             run, gone = await settle_on_server(scope, run)
         else:
             await looked_on_server(scope, run)  # what the request that had left carries cannot be added to
+    found = run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)
     missing = await check_tools(scope, run)
     if missing:
         run = advance(run, ToolsGone(missing))
     # The whole run is written, not what is new: the state at hand may be ahead of what was saved.
-    saver = _saver(scope, revision=revision, needed=revision > 0)
-    if saver is not None and saver.needed:
-        scope.give_back_claim = partial(saver.give_back, _to_be_taken(before))
-        await saver.save(run)
-    for end_gone in gone:
-        await end_gone()
+    saver = _saver(scope, revision=revision, needed=revision > 0 or bool(gone))
+    if saver is not None and revision > 0:
+        scope.give_back_claim = partial(saver.give_back, _to_be_taken(found))
+    await _save_first(saver, run, gone)
     tell("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
 

@@ -9,7 +9,6 @@ from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper, TState
-from standfast.driver.call_lookup import call_item_or_made
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast.driver.storing import unsent_items
@@ -52,7 +51,7 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
     if call.id not in known:
         assert run.turn is not None
         agent = scope.graph.agent(run.turn.agent)
-        item = call_item_or_made(run.turn, call)
+        item = run.turn.item_of(call)
         extra = next((entry.extra for entry in run.turn.reply if entry.item is item and entry.extra), {})
         known[call.id] = ToolApprovalItem(
             agent,
@@ -70,11 +69,12 @@ class Editable(Generic[V]):
     """An attribute of a result that is read from its run until the program sets it.
 
     Results of the SDK are plain records that programs edit before they pass them on. Here an edit belongs to the result
-    alone: it reaches neither the session nor a saved state, which hold what happened.
+    alone: it reaches neither the session nor a saved state, which hold what happened. There is no `__set__`: what is
+    set stands in the result's own dictionary, where Python looks before it asks this.
     """
 
     def __init__(self, read: Callable[[Any], V]) -> None:
-        self.read, self.name, self.__doc__ = read, read.__name__, read.__doc__
+        self.read, self.__doc__ = read, read.__doc__
 
     @overload
     def __get__(self, result: None, owner: type[Any]) -> Editable[V]: ...
@@ -83,13 +83,7 @@ class Editable(Generic[V]):
     def __get__(self, result: object, owner: type[Any]) -> V: ...
 
     def __get__(self, result: Any, owner: type[Any]) -> Editable[V] | V:
-        if result is None:
-            return self
-        edits: dict[str, Any] = result._edits
-        return cast(V, edits[self.name]) if self.name in edits else self.read(result)
-
-    def __set__(self, result: Any, value: V) -> None:
-        result._edits[self.name] = value
+        return self if result is None else self.read(result)
 
 
 class RunResultBase(Generic[TState]):
@@ -101,7 +95,6 @@ class RunResultBase(Generic[TState]):
         self.max_turns = attempt.scope.arguments.max_turns
         self._items: list[RunItem] | None = None
         self._made: tuple[RunItem, ...] = ()
-        self._edits: dict[str, Any] = {}
         self._released: Any = None
 
     @property
@@ -265,7 +258,7 @@ class RunResultBase(Generic[TState]):
     @property
     def _is_edited(self) -> bool:
         """Whether the program has changed the input or the items of this result, by setting them or in place."""
-        if not self._edits.keys().isdisjoint(("input", "new_items")):
+        if not vars(self).keys().isdisjoint(("input", "new_items")):
             return True
         now = self._items
         return now is not None and (

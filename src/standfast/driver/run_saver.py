@@ -120,6 +120,20 @@ class RunSaver(Generic[State]):
         finally:
             self._lock.release()
 
+    async def store_items(
+        self, hold: SessionHold, new: NewItems, before: State, after: State, *, release: bool = False
+    ) -> None:
+        """Store these items in the session, and the record that knows them: in one step where one store has both.
+
+        Else the record is saved first as it was before: then nobody else can save in its name, and a kill leaves more
+        in the session than it knows, never less. That it knows them is saved with whatever is saved next.
+        """
+        if self.beside is not None:
+            await self.save_with(after, new, release=release)
+        else:
+            await self.save(before)
+            await hold.store(new)
+
     async def save_with(self, state: State, new: NewItems, *, release: bool = False) -> None:
         """Save this state, store these items beside it, and give the session's lease back if wanted: in one step."""
         assert self.beside is not None

@@ -46,7 +46,7 @@ def check_saved(run: Run, graph: AgentGraph) -> None:
         item = turn.item_of(call)
         _check_call(call, item)
         if call.decision is not None:
-            _check_decision(call, call.decision, item or {}, turn.agent)
+            _check_decision(call, call.decision, item, turn.agent)
         if call.child is not None and (inner := graph.inside(turn.agent, call.name)) is not None:
             check_saved(call.child, inner)
 
@@ -76,11 +76,7 @@ def agents_of(run: Run) -> set[str]:
     return found
 
 
-def _check_call(call: Call, item: Item | None) -> None:
-    if item is None:
-        raise RunStateError(
-            f"call {call.id!r} is not in the reply that it should have come with", "Pass the payload unchanged."
-        )
+def _check_call(call: Call, item: Item) -> None:
     same = (str(item.get("name", "")), arguments_text(item)) == (call.name, call.arguments)
     if not same or not is_digest_of(call.digest, item):
         raise RunStateError(

@@ -135,32 +135,24 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
     # --- what the session gets ---------------------------------------------------------------------------------------
 
     async def append(self, effect: Append) -> None:
-        """Store these items of the run, once, and the run that knows them: together where one store has both."""
-        session, saver = self._session, self.saver
-        assert session is not None  # only a session-owned run has something to store
-        after, new = self._with_items(effect.start, effect.end)
-        if saver is not None and after.paused:
-            saver.needed = True
-        if not session.can_record or (saver is not None and saver.needed and saver.beside is None):
-            await self.save()
-            await session.append_all(new)
-            self.nested = []
+        """Store what the session should have now, once, and the run that knows it."""
+        after, new = self._with_items()
+        if self.saver is not None and after.paused:
+            self.saver.needed = True
+        await self._store(after, new, release=not self.keeps_lease and not due(after))
+        await self.record(Appended(after.marks.stored, after.marks.billed), completes=effect)
+
+    def _with_items(self) -> tuple[Run, NewItems]:
+        assert self._session is not None  # only a session-owned run has something to store
+        return with_items(self.state, keeps_costs=self._session.keeps_costs, nested=self.nested)
+
+    async def _store(self, after: Run, new: NewItems, *, release: bool) -> None:
+        """Store these items and, if it must survive, the run that knows them."""
+        assert self._session is not None
+        if self.saver is not None and self.saver.needed:
+            await self.saver.store_items(self._session, new, self.state, after, release=release)
         else:
-            await self._record(after, new, session, release=not self.keeps_lease and not due(after))
-        await self.record(Appended(effect.end, after.marks.billed), completes=effect)
-
-    def _with_items(self, start: int, end: int) -> tuple[Run, NewItems]:
-        session = self._session
-        # What a nested run costs is its parent's to keep: each reply once.
-        with_costs = session is not None and session.keeps_costs and self._moved is None
-        return with_items(self.state, start, end, with_costs=with_costs, nested=self.nested)
-
-    async def _record(self, after: Run, new: NewItems, session: SessionHold, *, release: bool) -> None:
-        """Store the items and, if it must survive, the run that knows them, in one step."""
-        if self.saver is not None and self.saver.needed and self.saver.beside is not None:
-            await self.saver.save_with(after, new, release=release)
-        elif not new.is_empty:
-            await session.record(new, run=None, release=release)
+            await self._session.store(new, release=release)
         self.nested = []
 
     @property

@@ -115,9 +115,7 @@ class Sending:
                 self._earlier_may_arrive = True
         verdict = await self._verdict(error, failure, advice, found)
         if isinstance(verdict, GiveUp):
-            lost = await self._given_up(verdict, failure, error)
-            if lost is not error:
-                raise lost from error
+            await self._say_what_is_unknown(verdict, failure, error)
             raise error
         if verdict.counted:
             self._attempt += 1
@@ -132,15 +130,19 @@ class Sending:
             raise unknown_outcome(self._run, found, error) from error
         return found.response
 
-    async def _given_up(self, verdict: GiveUp, failure: ModelRetryNormalizedError, error: Exception) -> Exception:
-        """What to raise: another error than the one met, if its outcome is unknown."""
+    async def _say_what_is_unknown(self, verdict: GiveUp, failure: ModelRetryNormalizedError, error: Exception) -> None:
+        """Say in the error that ends the attempts what is not known of them, or raise one that says only that (D5)."""
         run = self._run
         # A lock may be that of our own request, which then has been taken.
         if verdict.outcome_unknown or (self._earlier_may_arrive and is_conversation_locked(failure)):
-            return unknown_outcome(run, None, error)
-        if run.progress.outgoing is not None and not self._earlier_may_arrive:
-            await self._loop.record(NotTaken())  # a conversation is looked at again when the run is resumed
-        return error
+            raise unknown_outcome(run, None, error) from error
+        if self._earlier_may_arrive:
+            error.add_note(
+                f"Whether the server takes the last request of run {run.spec.run_id} after all is not known: resume it"
+                " (error.run_state), which asks the server first."
+            )
+        elif run.progress.outgoing is not None:
+            await self._loop.record(NotTaken())
 
     # --- whether to try again ----------------------------------------------------------------------------------------
 

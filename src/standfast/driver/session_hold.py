@@ -329,11 +329,14 @@ class SessionHold:
         """Store this run's items from number `start` on, once."""
         await self._history.append(items, writer=writer, start=start, lease=self.lease)
 
-    async def append_all(self, new: NewItems) -> None:
-        """Store the same in several steps, where one cannot have it all; what is repeated is skipped (B1)."""
-        for writer, start, items in (*new.nested, (new.writer, new.start, new.items)):
-            if items:
-                await self.append(items, writer=writer, start=start)
+    async def store(self, new: NewItems, *, release: bool = False) -> None:
+        """Store what a step brings, without the run: in one step where the session can, else one for each writer."""
+        if not self.can_record:
+            for writer, start, items in (*new.nested, (new.writer, new.start, new.items)):
+                if items:
+                    await self.append(items, writer=writer, start=start)
+        elif not new.is_empty:
+            await self.record(new, run=None, release=release)
 
     async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
         """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""

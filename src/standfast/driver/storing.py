@@ -32,11 +32,11 @@ def items_to_store(run: Run, start: int, end: int) -> list[Item]:
     return [item for item in items if item is not None]
 
 
-def with_items(
-    run: Run, start: int, end: int, *, with_costs: bool, nested: Sequence[NestedItems] = ()
-) -> tuple[Run, NewItems]:
-    """The run once its session has its items from `start` to `end`, and what the session gets in that step."""
-    costs = unbilled(run) if with_costs else None
+def with_items(run: Run, *, keeps_costs: bool, nested: Sequence[NestedItems] = ()) -> tuple[Run, NewItems]:
+    """The run once its session has all that it should have now, and what the session gets in that step."""
+    start, end = run.marks.stored, max(run.marks.stored, run.storable)
+    # What a nested run costs is its parent's to keep: each reply once.
+    costs = unbilled(run) if keeps_costs and run.spec.inside is None else None
     after = advance(run, Appended(end, len(run.responses) if costs is not None else 0))
     return after, NewItems(run.spec.run_id, start, items_to_store(run, start, end), costs, nested)
 
@@ -121,13 +121,6 @@ def note_if_unsent(error: StandfastError, run: Run) -> None:
     if "owed_items" not in remedy and any(output_key(item) for item in unsent_items(run)):
         said = f"Run {run.spec.run_id} has stopped{unsent_note(run)}"
         error.add_note(f"{said}. {UNSENT_REMEDY} They are error.run_data.owed_items.")
-    elif run.spec.owner.kind == "conversation" and run.progress.outgoing is not None and "run_state" not in remedy:
-        if any("has taken the request" in note for note in getattr(error, "__notes__", ())):
-            return  # it was asked, and says so
-        error.add_note(
-            f"Whether the server has taken the last request of run {run.spec.run_id} is not known: resume it"
-            " (error.run_state), which asks the server first."
-        )
 
 
 def warn_if_unsent(run: Run) -> None:

@@ -18,7 +18,7 @@ from standfast.driver.call_lookup import Question, questions_of, tell_begun
 from standfast.driver.reply_parsing import normal_json
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import RunScope, Seen, UnfinishedRun, logger
-from standfast.driver.session_hold import NewItems, SessionHold
+from standfast.driver.session_hold import SessionHold
 from standfast.driver.storing import ended_nested, with_items
 from standfast.driver.unfinished_calls import FoundCall, calls_in, close_gone_call, read_call, unreadable
 from standfast.engine.advance import advance
@@ -30,7 +30,6 @@ from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.ground.errors import RunClaimedError, StandfastError, UnfinishedRunError
 from standfast.ground.jsonvalue import Item
 from standfast.ground.operators import tell
-from standfast.sessions.run_rules import NestedItems
 from standfast.talk.codec import is_call
 
 OPEN = ("running", "paused", "ready")
@@ -133,9 +132,7 @@ async def _closed(
     if one.is_torn:
         calls, owner = [each.call for each in one.talk.calls], Owner("session", one.talk.session_id)
         nested = await ended_nested(hold.accepted, calls, owner, partial(_settled, own_id))
-        one = await close_gone_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
-        if one.is_gone:
-            await hold.append_all(NewItems(one.run_id, nested=nested))
+        one = await close_gone_call(hold, settling(own_id, await hold.accepted(one.run_id)), nested, one, store)
     if not one.is_gone:
         return one, "left alone"
     waits = ": a call waits for a person" if one.state == "paused" else ""
@@ -303,29 +300,18 @@ async def _settle(hold: SessionHold, by: str, one: Found, store: RunStore) -> Fo
     """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
     run, run_id = one.run, one.run_id
     saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=one.kept)
-    end = partial(_settled, by, is_orphan=one.is_orphan)
-    nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, end)
-    run = end(run, await hold.accepted(run_id))
+    settled = partial(_settled, by, is_orphan=one.is_orphan)
+    nested = await ended_nested(hold.accepted, run.calls, run.spec.owner, settled)
+    run = settled(run, await hold.accepted(run_id))
+    after, new = with_items(run, keeps_costs=hold.keeps_costs, nested=nested)
     try:
-        run = await _store_settled(hold, saver, run, nested)
+        await saver.store_items(hold, new, run, after)
+        await saver.save(after)
     except RunClaimedError:
         logger.warning("run %s was taken by another worker while it was being settled", run_id)
         return Found(one.run, one.revision, is_gone=False)
     tell_begun(one.run, f"run {by} has settled it and says so")
-    return Found(run, saver.revision, is_gone=True)
-
-
-async def _store_settled(hold: SessionHold, saver: RunSaver[Run], run: Run, nested: Sequence[NestedItems]) -> Run:
-    """Save a settled run and store what it left, and the runs inside it: in one step where one store has both."""
-    start, end = run.marks.stored, max(run.marks.stored, run.storable)
-    after, new = with_items(run, start, end, with_costs=hold.keeps_costs and start < end, nested=nested)
-    if saver.beside is not None:
-        await saver.save_with(after, new)
-        return after
-    await saver.save(run)  # first of all: from now on nobody else can save in its name
-    await hold.append_all(new)
-    await saver.save(after)
-    return after
+    return Found(after, saver.revision, is_gone=True)
 
 
 def given_up(text: str, run: Run, stored: int) -> Run:

@@ -7,18 +7,19 @@ and who had asked for a reply still asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from standfast.agents.approvals import tool_scope
 from standfast.driver.call_lookup import Question, questions_of
 from standfast.driver.run_saver import RunSaver
-from standfast.driver.session_hold import SessionHold
+from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.engine.events import SettledBy
 from standfast.engine.run import Call
 from standfast.engine.run_store import RunStore, SavedRun
 from standfast.ground.errors import RunClaimedError, RunStateError, StandfastError
 from standfast.ground.jsonvalue import Item
+from standfast.sessions.run_rules import NestedItems
 from standfast.talk.advance import advance
 from standfast.talk.codec import TalkRecord, decode_saved
 from standfast.talk.events import Appended
@@ -105,19 +106,17 @@ def unreadable(what: str, error: StandfastError) -> RunStateError:
     )
 
 
-async def close_gone_call(hold: SessionHold, event: SettledBy, one: FoundCall, store: RunStore) -> FoundCall:
+async def close_gone_call(
+    hold: SessionHold, event: SettledBy, nested: Sequence[NestedItems], one: FoundCall, store: RunStore
+) -> FoundCall:
     """Store what a gone call left, and close what cannot go on; one that another has taken is left alone."""
-    talk, run_id = one.talk, one.run_id
-    saver = RunSaver(store, TalkRecord, hold=hold, revision=one.revision, needed=True, saved=talk)
-    talk, _ = advance(talk, event)
+    saver = RunSaver(store, TalkRecord, hold=hold, revision=one.revision, saved=one.talk)
+    talk, _ = advance(one.talk, event)
+    after, _ = advance(talk, Appended(len(talk.ledger)))
+    items = [entry.item for entry in talk.ledger.since(talk.stored)]
     try:
-        await saver.save(talk)  # first of all: from now on nobody else can save in its name
+        await saver.store_items(hold, NewItems(one.run_id, talk.stored, items, nested=nested), talk, after)
+        await saver.save(after)
     except RunClaimedError:
         return FoundCall(one.talk, one.revision, is_gone=False)
-    upto = len(talk.ledger)
-    if talk.stored < upto:
-        items = [entry.item for entry in talk.ledger[talk.stored : upto]]
-        await hold.append(items, writer=run_id, start=talk.stored)
-        talk, _ = advance(talk, Appended(upto))
-        await saver.save(talk)
-    return FoundCall(talk, saver.revision, is_gone=True)
+    return FoundCall(after, saver.revision, is_gone=True)

@@ -359,8 +359,8 @@ def with_not_completed(run: Run, call: Call, message: str) -> Call:
         item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": False, "reason": message}
         kind = "mcp_approval_response_item"
     else:
-        asked = run.turn.item_of(call) if run.turn is not None else None
-        item = call_output_item(asked or {"call_id": call.id}, message)
+        assert run.turn is not None  # the call is one of its calls
+        item = call_output_item(run.turn.item_of(call), message)
         kind = "tool_call_output_item"
     return evolve(call, state="returned", child=None, outputs=remembering((Entry(kind, "", item),), run, call))
 

@@ -273,6 +273,8 @@ def _check_calls(turn: Turn) -> None:
     One that is not there would be forgotten; one that is said to be open though it has an output would run again.
     """
     for call in turn.calls:
+        if all(entry.item.get(call.id_name) != call.id for entry in turn.reply):
+            raise _unreadable(f"call {call.id!r} is not in the reply that it should have come with")
         if call.state == "returned" and not call.outputs:
             raise _unreadable(f"call {call.id!r} returned without an output")
         if call.state != "returned" and call.outputs:

@@ -149,6 +149,11 @@ class Call(Struct, frozen=True):
     """Another run of the conversation in which the same question waits already (C15)."""
 
     @property
+    def id_name(self) -> str:
+        """What its id is called in its item."""
+        return "id" if self.kind == "hosted" else "call_id"
+
+    @property
     def has_begun(self) -> bool:
         """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
         # A decision does not undo a beginning: once entered, nobody can say that it did not run.
@@ -193,10 +198,10 @@ class Turn(Struct, frozen=True):
     """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
     conclusion: Conclusion | None = None
 
-    def item_of(self, call: Call) -> Item | None:
-        """The item of the reply that is this call."""
-        name = "id" if call.kind == "hosted" else "call_id"
-        return next((entry.item for entry in self.reply if entry.item.get(name) == call.id), None)
+    def item_of(self, call: Call) -> Item:
+        """The item of the reply that is this call: each has one, or the run could not have been read."""
+        name, call_id = call.id_name, call.id
+        return next(entry.item for entry in self.reply if entry.item.get(name) == call_id)
 
     @property
     def complete(self) -> bool:

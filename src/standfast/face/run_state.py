@@ -282,12 +282,16 @@ class RunState(Generic[TContext, TAgent]):
             raise RunStateError(
                 f"a {type(state_json).__name__} is not a saved run", "Pass what RunState.to_json() gave."
             )
+        payload = dict(state_json)
         try:
-            return _loaded(initial_agent, dict(state_json), context_override, context_deserializer, strict_context)
+            run = decode_run(payload)
+            check_saved(run, AgentGraph(initial_agent))
+            revision, wrapper = read_beside(payload, run, context_override, context_deserializer, strict_context)
         except RecursionError:
             raise RunStateError(
                 "it is nested more deeply than any run", "Pass what RunState.to_json() gave, unchanged."
             ) from None
+        return RunState._of(ResumedRun(run, revision), wrapper, initial_agent)
 
     @staticmethod
     async def from_string(
@@ -319,19 +323,6 @@ class RunState(Generic[TContext, TAgent]):
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
-
-
-def _loaded(
-    agent: Agent[Any],
-    payload: dict[str, Any],
-    override: object,
-    deserializer: ContextDeserializer | None,
-    strict: bool,
-) -> RunState[Any]:
-    run = decode_run(payload)
-    check_saved(run, AgentGraph(agent))
-    revision, wrapper = read_beside(payload, run, override, deserializer, strict)
-    return RunState._of(ResumedRun(run, revision), wrapper, agent)
 
 
 def _no_provider() -> ModelProvider:

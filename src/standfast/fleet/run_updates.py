@@ -273,7 +273,7 @@ def _open_calls(turn: Turn, start: int) -> Iterator[BegunCall]:
     places = {id(entry.item): start + number for number, entry in enumerate(turn.reply)}
     for call in turn.calls:
         item = turn.item_of(call)
-        if item is not None and item.get("type") in LOCAL_CALL_TYPES and (call.has_begun or call.state == "returned"):
+        if item.get("type") in LOCAL_CALL_TYPES and (call.has_begun or call.state == "returned"):
             yield BegunCall(places[id(item)], item, call.state == "returned", _output(call))
 
 

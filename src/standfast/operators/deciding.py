@@ -158,9 +158,8 @@ async def cancel(
     async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=who, instead_of=instead_of) as lease:
         saved, run = await _loaded_open(runs, run_id)
         before = given_up(text, run, await session.accepted(run_id))
-        start, end = before.marks.stored, before.storable
         nested = await ended_nested(session.accepted, run.calls, run.spec.owner, partial(given_up, text))
-        after, new = with_items(before, start, max(start, end), with_costs=True, nested=nested)
+        after, new = with_items(before, keeps_costs=True, nested=nested)
         await session.record(run=_save_of(after, saved), lease=lease, **new.as_arguments())
 
 

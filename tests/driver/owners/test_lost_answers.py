@@ -112,6 +112,7 @@ async def test_without_a_policy_it_is_an_error_and_resuming_sends_it_once(
     with pytest.raises((APIError, StandfastError)) as caught:
         await world.say("hi")
     assert not isinstance(caught.value, SendOutcomeUnknownError)
+    assert any("is not known: resume it" in note for note in caught.value.__notes__)
     state = await RunState.from_string(world.agent, caught.value.run_state.to_string())  # type: ignore[union-attr]
     await world.resume(state)
     sent = expected(CONVERSATION, "tool turn")
@@ -301,8 +302,10 @@ async def test_what_is_in_the_conversation_without_a_whole_reply_is_said_so(
     with pytest.raises(StandfastError, match="incomplete") as caught:
         await world.say("hi")
     assert any("has taken the request" in note for note in caught.value.__notes__)
-    with pytest.raises(SendOutcomeUnknownError, match="no whole reply"):
+    with pytest.raises(SendOutcomeUnknownError, match="no whole reply") as again:
         await world.resume(caught.value.run_state)  # type: ignore[union-attr]
+    for said in (caught.value, again.value):
+        assert not any("not known" in note for note in getattr(said, "__notes__", ()))
     assert len(server.model_calls) == 1
 
 

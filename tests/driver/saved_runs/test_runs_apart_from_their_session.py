@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -86,3 +87,45 @@ async def test_what_the_session_holds_already_is_not_sent_a_second_time() -> Non
 async def test_a_resumer_that_does_not_ask_what_the_session_holds_is_seen() -> None:
     with SENT_TWICE.at_work():
         assert await doubled()
+
+
+class Killed(InMemorySession):
+    """Its store has not got what a run that was told twice to stop had submitted last: its process was killed."""
+
+    def record(self, **given: Any) -> Any:
+        if given.get("detached"):
+            given |= {"items": (), "costs": None, "nested": ()}
+        return super().record(**given)
+
+
+async def test_a_run_that_was_saved_and_whose_last_turn_was_not_stored_goes_on_with_it() -> None:
+    """C8, C12: the two submissions are to two stores, and a kill may come between them, whichever was first."""
+    session, store = Killed("s"), InMemoryRunStore()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    @function_tool
+    async def wait() -> str:
+        """Wait, also when told to stop."""
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await ended.wait()
+        return "waited"
+
+    calls = [function_call("look", {}, call_id="c1"), function_call("wait", {}, call_id="c2")]
+    agent = Agent(name="A", model=ScriptedModel([calls, final("done")]), tools=[look, wait])
+    config = RunConfig(run_id="r", run_store=store)
+    run = asyncio.create_task(Runner.run(agent, "hi", session=session, run_config=config))
+    await begun.wait()
+    for _ in range(2):
+        run.cancel()
+        await asyncio.sleep(0.01)
+    ended.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert await session.get_items() == []
+    result = await Runner.resume(agent, "r", session=session, run_store=store)
+    assert result.final_output == "done"
+    kinds = [item.get("type", "input") for item in await session.get_items()]
+    assert kinds == ["input", *["function_call"] * 2, *["function_call_output"] * 2, "message"]
