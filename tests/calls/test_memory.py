@@ -132,7 +132,9 @@ async def test_another_worker_takes_a_call_over_and_the_first_is_refused(tmp_pat
         await first.enter()
         await first.send_message("book two seats")
         await until(lambda: bool(first.pending_approvals))
-        await second_store.revoke_lease()  # as if the first stood still and did not renew it
+        # Private: without its lease and unaware of it, as one that stood still. One that renews it would be told by the
+        # lease, and what is tried here is that the record refuses too.
+        await first._scope.memory.hold.release()  # type: ignore[union-attr]  # it has a session, so it has a memory
         second = await runner(agent(book), **short).resume("c1", session=second_store, model_config=at(server))
         async with talking(second, has_store=True) as reader:
             asked = await reader.until("tool_approval_required")
