@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -180,6 +181,59 @@ def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
         if not name.startswith(told_of) and b"hold" + b"fast" in file.read_bytes().lower():
             guilty.append(name)
     assert not guilty
+
+
+LOOKS_INSIDE = {
+    "tests/calls/helpers.py": "a call shows what was said; what of it is stored or still open it shows to nobody",
+    "tests/calls/test_memory.py": "only a worker that does not know that its lease is gone is refused by the record",
+    "tests/conformance/mistakes/steps.py": "what an edition of a name is, only the store itself can get wrong",
+}
+"""The tests that use a private name of ours, and why there is no public way. (Each says so at the place, too.)"""
+
+PRIVATES_OF_OTHERS = {
+    "_exit": "the end of a forked child",
+    "_replace": "named tuples have no public name for it",
+    "_log_destroy_pending": "asyncio's tasks",
+    "_actions": "argparse",
+    "_SubParsersAction": "argparse",
+    "_build_prefixed_tool_name_overrides": "the OpenAI Agents SDK, compared with",
+    "_default_openai_key": "the OpenAI Agents SDK, which has no way to take it back",
+    "_get_connection": "the OpenAI Agents SDK, broken on purpose",
+    "_get_prefix_and_model_name": "the OpenAI Agents SDK, compared with",
+    "_openai_shared": "the OpenAI Agents SDK",
+    "_sqlite3": "the standard library, whose C library a test calls",
+}
+
+
+def privates_in(source: str) -> set[str]:
+    """Every private name that a text uses of something else: reached for, imported, or named to `setattr`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {part for alias in node.names for part in alias.name.split(".")}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].endswith("attr"):
+            named = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
+            found |= {name.rpartition(".")[2] for name in named if isinstance(name, str)}
+    return {name for name in found if re.match(r"_(?!_.*__$)", name)} - PRIVATES_OF_OTHERS.keys()
+
+
+def test_tests_go_through_public_ways():
+    """One that reaches into privates breaks on every good change, and may not notice that what it sets is gone."""
+    files_of_tests = [*(ROOT / "tests").rglob("*.py")]
+    found = {
+        file.relative_to(ROOT).as_posix(): privates
+        for file in files_of_tests
+        if (privates := privates_in(file.read_text(encoding="utf-8")))
+    }
+    assert found.keys() == LOOKS_INSIDE.keys(), found
+
+
+def test_a_private_name_would_be_noticed_however_it_is_reached():
+    ways = ["session._run", "super()._run()", "from a import _run", "patch.setattr(a, '_run', 1)", "getattr(a, '_run')"]
+    assert [privates_in(way) for way in ways] == [{"_run"}] * len(ways)
+    assert privates_in("self._run; cls._run; a.__class__; os._exit(0); setattr(a, 'run', '_run')") == set()
 
 
 def tell_what_is_imported(line: Connection) -> None:

@@ -166,7 +166,7 @@ def stale(page: Page, reference: str) -> list[str]:
     from standfast.conformance.results import excuse
     from standfast.sessions.protocol import ALL_ABILITIES
 
-    backend = _loaded(reference)
+    backend = loaded(reference)
     declared = ALL_ABILITIES | {"close", "port"}  # of ours all have them; what a backend lacks is a hook
     there, made = Counter[str](), Counter[str]()
     for check in checks_of():
@@ -199,7 +199,7 @@ def mend(page: Page, reference: str, clauses: list[str]) -> None:
             row[place] = seen[row[0]]
             lines[number] = f"| {' | '.join(row)} |"
     # Below the table stands why a clause is not kept; of these clauses that was said of an earlier look.
-    earlier = tuple(f"- **{clause_id}** {_loaded(reference).name}, " for clause_id in clauses)
+    earlier = tuple(f"- **{clause_id}** {loaded(reference).name}, " for clause_id in clauses)
     now = [line for line in card.markdown().splitlines() if line.startswith(earlier)]
     lines = [line for line in lines if not line.startswith(earlier)] + now
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -211,7 +211,7 @@ def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> None:
     from standfast.conformance.run import prepared
     from standfast.conformance.scorecard import Scorecard
 
-    backend = _loaded(reference)
+    backend = loaded(reference)
     amount = Options(given.rounds, given.examples, given.objects)
     results = []
     checks = prepared(backend, *clauses, options=amount)
@@ -243,7 +243,7 @@ def write(page: Page) -> None:
         if missing:
             raise SystemExit(f"{reference} has not been looked at for {', '.join(missing)}: run ./dev scorecards again")
         card.merge(seen)
-        backend = _loaded(reference)
+        backend = loaded(reference)
         about += [f"- {backend.name}: {backend.about}"] if backend.about else []
     how = f"Written by a command, never by hand:\n\n    ./dev scorecards {page.name}"
     # tools/pictures.py draws it from the table, once that is written.
@@ -252,7 +252,8 @@ def write(page: Page) -> None:
     (ROOT / page.path).write_text(card.markdown(page.title, text), encoding="utf-8")
 
 
-def _loaded(reference: str) -> Any:
+def loaded(reference: str) -> Any:
+    """The backend that a page names."""
     module, _, name = reference.partition(":")
     return getattr(import_module(f"{BACKENDS}.{module}"), name)()
 

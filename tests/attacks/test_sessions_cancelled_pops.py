@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from standfast.backends.sqlite import engine
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.sessions.protocol import Head
 
@@ -78,21 +79,30 @@ async def test_an_item_comes_back_although_its_session_is_closed_while_another_p
     again.close()
 
 
-async def test_an_item_comes_back_although_the_last_other_session_is_dropped_at_that_moment(tmp_path: Path) -> None:
+async def test_an_item_comes_back_although_the_last_other_session_is_dropped_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "history.db"
+    before = threading.enumerate()
     dropped, session = SQLiteSession("s", path), SQLiteSession("s", path)
     await dropped.add_items([item("1"), item("2")])
     await session.head()
-    carrier: Any = session._carrier()
-    engine = carrier.shared
-    heard, go_on, release = threading.Event(), threading.Event(), engine.writer._on_released
+    (writer,) = [one for one in threading.enumerate() if one not in before and one.name == "standfast-writer"]
+    heard, go_on, registry = threading.Event(), threading.Event(), engine.registry_lock
 
-    def slowly() -> bool:
-        heard.set()
-        assert go_on.wait(PATIENCE_S)
-        return bool(release())
+    class Slow:
+        """The lock under which users are counted, when the writer wants it."""
 
-    engine.writer._on_released = slowly
+        def __enter__(self) -> None:
+            if threading.current_thread() is writer:
+                heard.set()
+                assert go_on.wait(PATIENCE_S)
+            registry.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            registry.release()
+
+    monkeypatch.setattr(engine, "registry_lock", Slow())
     with another_program(path) as other:
         popping = await begin_pop(session, other)
         del dropped
@@ -101,7 +111,8 @@ async def test_an_item_comes_back_although_the_last_other_session_is_dropped_at_
         await cancel(popping)
     session.close()
     go_on.set()
-    await asyncio.to_thread(engine.join, PATIENCE_S)
+    await asyncio.to_thread(writer.join, PATIENCE_S)
+    monkeypatch.undo()
     again = SQLiteSession("s", path)
     assert await texts_of(again) == ["1", "2"]
     again.close()

@@ -7,7 +7,9 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ import pytest
 
 from standfast.backends.memory.session import InMemorySession
 from standfast.backends.sqlite import engine, files, holders as processes
-from standfast.backends.sqlite.commit_thread import CommitThread
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
+from tests.helpers.children import DEADLINE_S, program
 
 PATIENCE_S = 60
 
@@ -30,10 +32,10 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "history.db"
+    before = threading.enumerate()
     session = SQLiteSession("s", path, timeout_s=0.5)
     await session.add_items([item("1")])
-    carrier: Any = session._carrier()
-    threads = carrier.shared
+    writers = [one for one in threading.enumerate() if one not in before and one.name == "standfast-writer"]
     stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(stopped, fcntl.LOCK_EX)
     adding = asyncio.create_task(session.add_items([item("2")]))
@@ -44,7 +46,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
             await adding
     await asyncio.wait({adding})
     session.close()
-    assert threads.writer.join(0), "its thread has ended"
+    assert [one.is_alive() for one in writers] == [False], "its thread has ended"
     os.close(stopped)
 
 
@@ -82,11 +84,11 @@ async def test_a_process_forked_while_a_write_waits_for_another_programs_lock_ca
     os.close(reading)
 
 
-def _report_count(path: Path, writing: int) -> None:
+def _report_count(path: Path, writing: int, timeout_s: float = PATIENCE_S) -> None:
     """In the child: read the session in a loop of its own, and end."""
 
     async def count() -> int:
-        return len(await SQLiteSession("s", path).get_items())
+        return len(await SQLiteSession("s", path, timeout_s=timeout_s).get_items())
 
     def report() -> None:
         try:
@@ -104,17 +106,23 @@ async def test_a_file_that_is_moved_in_the_moment_of_the_commit_leaves_an_unknow
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, away = tmp_path / "history.db", tmp_path / "away.db"
+    is_to_move = threading.Event()
+
+    class Moving(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            done = super().execute(statement, *values)
+            if statement == "COMMIT" and is_to_move.is_set():
+                is_to_move.clear()
+                os.rename(path, away)
+            return done
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Moving))
     session = SQLiteSession("s", path)
     await session.append([item("1")], writer="w", start=0)
-    commit = CommitThread._commit
-
-    def commit_and_lose(self: CommitThread, db: sqlite3.Connection) -> None:
-        commit(self, db)
-        os.rename(path, away)
-
-    monkeypatch.setattr(CommitThread, "_commit", commit_and_lose)
+    is_to_move.set()
     with pytest.raises(OutcomeUnknownError):
         await session.append([item("2")], writer="w", start=1)
+    assert not is_to_move.is_set()
     monkeypatch.undo()
     with pytest.raises(StoreUnavailableError):
         await session.append([item("2")], writer="w", start=1)
@@ -131,15 +139,21 @@ async def test_a_lease_is_not_taken_from_a_living_process_that_only_cannot_be_se
 ) -> None:
     path = tmp_path / "history.db"
     one, other = SQLiteSession("s", path), SQLiteSession("s", path)
-    me, start_of = processes.this_one(), processes._start_of
+    me = processes.this_one()
     assert me is not None
-    # As with hidepid: the other user's process (here process 1, which lives) is not shown.
     hidden = me.split(" ")
-    hidden[2] = "1"
+    hidden[3] = "1"
     with monkeypatch.context() as as_another:
         as_another.setattr(processes, "this_one", lambda: " ".join(hidden))
         held = await one.lease(ttl_s=PATIENCE_S, wait_s=0)
-    monkeypatch.setattr(processes, "_start_of", lambda pid: None if pid == 1 else start_of(pid))
+    # As with hidepid: the other user's process (here process 1, which lives) is not shown.
+    shown = tmp_path / "proc"
+    shown.mkdir()
+    (shown / "sys").symlink_to("/proc/sys")
+    (shown / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    (shown / "self").symlink_to(str(os.getpid()))
+    monkeypatch.setattr(processes, "PROC", str(shown))
+    assert processes.this_one() == me
     with pytest.raises(SessionBusyError):
         await other.lease(ttl_s=1, wait_s=0)
     await held.release()
@@ -150,15 +164,12 @@ async def test_a_lease_is_not_taken_from_a_living_process_that_only_cannot_be_se
 def test_a_process_has_no_name_where_the_process_table_is_that_of_another_namespace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / str(os.getpid())).mkdir()
-    (tmp_path / str(os.getpid()) / "stat").write_text(f"{os.getpid()} (x) S " + "0 " * 30)
+    for pid in (str(os.getpid()), "1"):  # all that a name is made of can be read there
+        (tmp_path / pid).symlink_to(f"/proc/{os.getpid()}")
+    (tmp_path / "sys").symlink_to("/proc/sys")
     (tmp_path / "self").symlink_to("1")
-    monkeypatch.setattr(processes, "_PROC", str(tmp_path))
-    processes._name_of.cache_clear()
-    try:
-        assert processes.this_one() is None
-    finally:
-        processes._name_of.cache_clear()
+    monkeypatch.setattr(processes, "PROC", str(tmp_path))
+    assert processes.this_one() is None
 
 
 async def test_the_writer_gives_up_its_hold_on_forks_even_while_the_file_is_being_opened(tmp_path: Path) -> None:
@@ -169,10 +180,15 @@ async def test_the_writer_gives_up_its_hold_on_forks_even_while_the_file_is_bein
         session = SQLiteSession("s", path, timeout_s=PATIENCE_S)
         adding = asyncio.create_task(session.add_items([item("1")]))
         await asyncio.sleep(0.1)
+        reading, writing = os.pipe()
         child = os.fork()
         if not child:
-            os._exit(1 if engine._unsafe_after_fork else 0)
-        assert os.waitpid(child, 0)[1] == 0, "the child may open the file"
+            _report_count(path, writing, timeout_s=0.1)
+        os.close(writing)
+        said = await asyncio.to_thread(os.read, reading, 1_000)
+        os.close(reading)
+        os.waitpid(child, 0)
+        assert b"StoreTimeoutError" in said, "the child may open the file, and waits for the lock as anybody would"
         other.execute("ROLLBACK")
     await adding
     assert len(await session.get_items()) == 1
@@ -180,25 +196,70 @@ async def test_the_writer_gives_up_its_hold_on_forks_even_while_the_file_is_bein
 
 
 class _Handed:
-    """A lock that another thread takes, for a fork of its own, in the moment it is given back."""
+    """The lock of the registry: another thread takes it, for a fork of its own, in the moment it is given back."""
 
-    def __init__(self, waiting: list[Any]) -> None:
-        self.waiting, self.released = waiting, 0
+    def __init__(self) -> None:
+        self.lock, self.process = threading.RLock(), os.getpid()
+        self.is_taken_again, self.is_first_done = threading.Event(), threading.Event()
+        self.taken: list[str] = []
+        self.released: list[str] = []
+
+    def acquire(self) -> None:
+        self.lock.acquire()
+        self.taken.append(threading.current_thread().name)
+        if len(self.taken) == 2:
+            self.is_taken_again.set()
 
     def release(self) -> None:
-        self.released += 1
-        if self.waiting:
-            engine._held_for_fork.callback(self.waiting.pop().release)
+        self.lock.release()
+        if os.getpid() == self.process:
+            self.released.append(threading.current_thread().name)
+            if len(self.released) == 1:
+                assert self.is_taken_again.wait(PATIENCE_S)
+
+
+class _Database:
+    """Something in memory whose lock a fork takes too: the second thread stands there until the first is done."""
+
+    def __init__(self, registry: _Handed) -> None:
+        self.registry, self.lock = registry, self
+
+    def acquire(self, timeout: float) -> bool:
+        if len(self.registry.taken) == 2:
+            assert self.registry.is_first_done.wait(PATIENCE_S)
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def fork_in_two_threads() -> None:
+    """For a process of its own: let two threads fork, and print who took the lock and who gave it back."""
+    registry: Any = _Handed()
+    database: Any = _Database(registry)
+    engine.registry_lock = registry
+    engine.memory_databases.add(database)
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        registry.is_first_done.set()
+        os.waitpid(child, 0)
+
+    threads = [threading.Thread(target=fork, name=name) for name in ("first", "second")]
+    threads[0].start()
+    while not registry.taken:
+        time.sleep(0.001)
+    threads[1].start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    print(*registry.taken, *registry.released)
 
 
 def test_a_thread_that_has_forked_gives_back_its_own_locks_and_not_those_of_the_next() -> None:
-    next_ones = _Handed([])
-    own = _Handed([next_ones])
-    engine._held_for_fork.callback(own.release)
-    engine._give_back()
-    assert (own.released, next_ones.released) == (1, 0)
-    engine._give_back()
-    assert (own.released, next_ones.released) == (1, 1)
+    child = program("from tests.attacks.test_sessions_locks import fork_in_two_threads; fork_in_two_threads()")
+    assert child.communicate(timeout=DEADLINE_S)[0].split() == ["first", "second", "first", "second"]
 
 
 def test_threads_that_fork_at_once_leave_every_store_usable(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def name() -> Iterator[str]:
     """What everything of one test is called in a store, and is removed by."""
     made = f"b{uuid.uuid4().hex[:12]}"
     yield made
-    if "postgres" in servers._started:
+    if "postgres" in servers.STARTED:
         with psycopg.connect(servers.postgres_url(), autocommit=True) as connection:
             tables = connection.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE %s", (f"{made}%",))
             for (table,) in tables.fetchall():

@@ -168,7 +168,7 @@ def test_a_database_of_sqlalchemys_is_one_place_whatever_driver_it_is_reached_by
 def schema() -> Iterator[str]:
     name = f"s{uuid.uuid4().hex[:12]}"
     yield name
-    if "postgres" in servers._started:
+    if "postgres" in servers.STARTED:
         servers.drop_schema(servers.postgres_url(), name)
 
 

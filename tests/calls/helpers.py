@@ -66,7 +66,7 @@ class Reader:
 
 def talk_of(session: RealtimeSession) -> Talk:
     """The call as data, as it is now: the one place where these tests look into a session."""
-    return session._scope.hands.talk
+    return session._scope.hands.talk  # private: a call shows what was said, and not what of it is stored or still open
 
 
 async def until(what: Callable[[], bool]) -> None:

@@ -86,16 +86,16 @@ class NetworkSession(StoredSession):
 
     def __init__(self, session_id: str, carrier: Carrier) -> None:
         super().__init__(session_id, timeout_s=60)
-        self._given = carrier
+        self.given = carrier
 
     def _carrier(self) -> Carrier:
-        return self._given
+        return self.given
 
     def _store_key(self) -> Hashable:
-        return id(self._given)
+        return id(self.given)
 
     def _another(self, new_id: str) -> NetworkSession:
-        return NetworkSession(new_id, self._given)
+        return NetworkSession(new_id, self.given)
 
 
 async def worker(session: NetworkSession, name: str, dice: random.Random) -> tuple[list[str], list[str]]:

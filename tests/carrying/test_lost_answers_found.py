@@ -129,8 +129,8 @@ class Session(NetworkSession):
         self.timeout_s = timeout_s
 
     def end(self) -> None:
-        if isinstance(self._given, ThreadCarrier):
-            self._given.close()
+        if isinstance(self.given, ThreadCarrier):
+            self.given.close()
 
 
 def _as_it_is(network: Any) -> Any:
@@ -320,7 +320,7 @@ async def test_a_carrier_that_ends_puts_back_first_what_was_popped_for_nobody() 
     await asyncio.to_thread(has_left.wait, 60)
     popping.cancel()
     await asyncio.gather(popping, return_exceptions=True)
-    carrier: Any = session._given
+    carrier: Any = session.given
     carrier.close(0)  # while the pop is under way
     go_on.set()
     carrier.close(60)
@@ -460,22 +460,21 @@ def test_what_has_left_is_undone_before_the_loop_ends() -> None:
 def test_a_child_never_writes_in_a_lane_of_its_parent(kind: str) -> None:
     """Its first write would hide what the parent wrote there, and the parent would do that again."""
     session = Session(Network(InMemoryStore()), kind)
-    mine = session._lane()
+    mine = session.given.lane
     assert mine is not None
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            theirs = session._lane()
-            os.write(writing, b"" if theirs is None else theirs.cell.encode())
+            os.write(writing, str(session.given.lane).encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
     found = os.read(reading, 1000).decode()
     os.close(reading)
     os.close(writing)
-    assert found.startswith("l/")
-    assert found != mine.cell
+    assert found
+    assert found not in (mine, "None")
     session.end()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ import agents as sdk
 import pytest
 from agents.models import _openai_shared
 
-from standfast.providers import client as openai_client
-from standfast.telemetry import switch as telemetry_switch
+import standfast
 
 from .library import differences, examples, load, seen
 
@@ -111,11 +111,12 @@ ROWS: dict[str, str] = {
 
 
 @pytest.fixture(autouse=True)
-def _switches_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def _switches_are_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Some programs set what holds for the whole process; other tests must not notice."""
-    monkeypatch.setattr(telemetry_switch, "_disabled", None)
-    for defaults, name in ((openai_client._Defaults, "key"), (_openai_shared, "_default_openai_key")):
-        monkeypatch.setattr(defaults, name, None)
+    monkeypatch.setattr(_openai_shared, "_default_openai_key", None)  # the SDK has no way to take it back
+    yield
+    standfast.set_tracing_disabled(None)
+    standfast.set_default_openai_key(None)
 
 
 def outcome(name: str, library: str, folder: Path) -> Any:

@@ -17,7 +17,7 @@ from standfast.backends.memory.session import InMemorySession, InMemoryStore
 from standfast.conformance import Backend, message
 from standfast.conformance.reference_session import ReferenceSession, ReferenceStore
 from standfast.conformance.sqlite_file import SQLiteFile
-from standfast.sessions.port import Name
+from standfast.sessions.port import Change, Look, Name, Rows, Tag
 
 if TYPE_CHECKING:
     from standfast.backends.sqlite.session import SQLiteSession
@@ -57,14 +57,12 @@ class Memory(Backend):
         self.store.inject_record(session_id, data)
 
     def damage_newest(self, session_id: str, data: bytes) -> None:
-        live = self.store._names[Name("session", session_id)].live
-        live[-1] = live[-1]._replace(data=data)
+        name = Name("session", session_id)
+        (newest,) = self.store.look(Look(name, rows=(Rows(limit=1),))).rows[0]
+        self.store.commit([Change(name, drop=[newest.ref], push=[(data, newest.tag or Tag())])])
 
     def shift_times(self, session_id: str, seconds: float) -> None:
-        stored = self.store._names[Name("session", session_id)]
-        assert stored.created is not None
-        assert stored.updated is not None
-        stored.created, stored.updated = stored.created + seconds, stored.updated + seconds
+        self.store.shift_times(session_id, seconds)
 
     def expiring(self, session_id: str, seconds: int) -> InMemorySession:
         return InMemorySession(session_id, store=InMemoryStore(ttl_s=seconds))

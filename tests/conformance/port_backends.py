@@ -99,10 +99,7 @@ class PortBackend(Backend):
         inner.commit([Change(Name("session", session_id), push=[(data, Tag())], touch=True)])
 
     def shift_times(self, session_id: str, seconds: float) -> None:
-        stored = self.memory._names[Name("session", session_id)]
-        assert stored.created is not None
-        assert stored.updated is not None
-        stored.created, stored.updated = stored.created + seconds, stored.updated + seconds
+        self.memory.shift_times(session_id, seconds)
 
     @contextmanager
     def stall(self) -> Iterator[None]:

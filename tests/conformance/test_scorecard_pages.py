@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from standfast.conformance.catalogue import clauses_of
-from tools.scorecards import PAGES, THEIRS, Page, _loaded, rows_of as rows_of_text, stale
+from tools.scorecards import PAGES, THEIRS, Page, loaded, rows_of as rows_of_text, stale
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,7 @@ def rows_of(page: Page) -> list[list[str]]:
 def test_a_page_has_a_value_for_every_clause_of_the_kit_and_every_backend(page: Page) -> None:
     """A clause that was added to the kit and is missing here means: run `./dev scorecards`."""
     heading, _, *rows = rows_of(page)
-    assert heading[2:] == [_loaded(reference).name for reference in page.backends]
+    assert heading[2:] == [loaded(reference).name for reference in page.backends]
     values = {row[0]: row[2:] for row in rows if not row[0].startswith("**")}
     assert list(values) == clauses_of("ABC")
     empty = {clause_id: cells for clause_id, cells in values.items() if not all(cells)}

@@ -71,8 +71,8 @@ class Points:
 
     def here(self, name: str) -> None:
         """This is a point; the process may end here."""
-        if self._journey._process is not self._process:
-            self._process, self.names = self._journey._process, []
+        if self._journey.process is not self._process:
+            self._process, self.names = self._journey.process, []
             self.with_the_turn = set()  # the process that had them is gone: a turn stored now is not theirs
         if not self._process.alive:
             raise Died

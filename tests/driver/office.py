@@ -49,12 +49,12 @@ class RecordingPlain(SeedSession):
         super().__init__(session_id)
         self.batches: list[list[Any]] = []
         self.pops = 0
-        self._fail = fail or {}
-        self._writes = 0
+        self.fail = fail or {}
+        self.writes = 0
 
     async def add_items(self, items: list[Any]) -> None:
-        self._writes += 1
-        how = self._fail.get(self._writes)
+        self.writes += 1
+        how = self.fail.get(self.writes)
         if how == "refused":
             raise OSError("the store refused")
         taken = items[: len(items) // 2] if how == "partly" else items
@@ -74,12 +74,12 @@ class RecordingAble(InMemorySession):
     def __init__(self, session_id: str = "s", *, fail: dict[int, str] | None = None, **options: Any) -> None:
         super().__init__(session_id, **options)
         self.batches: list[list[Any]] = []
-        self._fail = fail or {}
-        self._writes = 0
+        self.fail = fail or {}
+        self.writes = 0
 
     async def append(self, items: Any, **named: Any) -> Any:
-        self._writes += 1
-        how = self._fail.get(self._writes)
+        self.writes += 1
+        how = self.fail.get(self.writes)
         if how == "refused":
             raise OSError("the store refused")
         head = await super().append(items, **named)

@@ -555,7 +555,7 @@ async def test_a_store_that_fails_on_a_write_costs_no_history(streamed: bool, ki
     model = ScriptedModel([ModelStep(responder=answer) for _ in range(8)])
     session: Any = RecordingPlain() if kind == "plain" else RecordingAble()
     await session.add_items([user("before"), user("before")])
-    session._fail, session._writes = {write: how}, 0
+    session.fail, session.writes = {write: how}, 0
     agent = Agent(name="A", model=model, tools=[pay])
     result: Any = None
     try:

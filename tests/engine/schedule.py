@@ -119,7 +119,7 @@ class Play:
         """Whether the run was stopped at once, so that its history may differ from the calm one."""
         self.run = begun("run", script)
         self.saved.save(self.run)
-        self.performers = Performers(self.world, self.at, self._claim, self._advanced)
+        self.performers = Performers(self.world, self.at, self._claim, self.advanced)
         self._claim(())
 
     # --- the schedule -----------------------------------------------------------------------------------------------
@@ -222,16 +222,16 @@ class Play:
 
     def feed(self, path: Path, event: Event) -> None:
         """The run after an event somewhere in it; then what is no longer due is cancelled."""
-        run = self._advanced(self.at(path), event)
+        run = self.advanced(self.at(path), event)
         for depth in range(len(path), 0, -1):
-            run = self._advanced(self.at(path[: depth - 1]), ChildMoved(path[depth - 1], run))
+            run = self.advanced(self.at(path[: depth - 1]), ChildMoved(path[depth - 1], run))
         self.run = run
         if self.saves == "every" or _must_save(event) or run.paused or run.finished:
             self.saved.save(run)
         wanted = {(where, effect.key) for where, effect in self.wants()}
         self.flights = {key: flight for key, flight in self.flights.items() if key in wanted}
 
-    def _advanced(self, before: Run, event: Event) -> Run:
+    def advanced(self, before: Run, event: Event) -> Run:
         after = self.engine.advance(before, event)
         self._check_step(before, after, event)
         return after

@@ -43,14 +43,14 @@ def some_runs(script: Any, schedule: Any) -> list[Run]:
     """The runs a telling passes through."""
     seen: list[Run] = []
     play = Play(script)
-    told = play._advanced
+    told = play.advanced
 
     def remembered(run: Run, event: Any) -> Run:
         after = told(run, event)
         seen.append(after)
         return after
 
-    play._advanced = play.performers.moved = remembered  # type: ignore[method-assign]
+    play.advanced = play.performers.moved = remembered  # type: ignore[method-assign]
     play.play(schedule)
     return [play.run, *seen]
 

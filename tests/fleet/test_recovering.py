@@ -41,6 +41,18 @@ from tests.helpers.model_texts import UNKNOWN_OUTCOME
 PATIENCE_S = 60.0
 
 
+def calls_of(*names: str) -> Callable[[Any], Any]:
+    """What a model answers that calls these tools, one in each turn, and then says that it has finished."""
+
+    def answer(call: Any) -> Any:
+        count = sum(1 for item in call.input if item.get("type") == "function_call_output")
+        if count == len(names):
+            return "finished"
+        return function_call(names[count], {}, call_id=f"c{count + 1}")
+
+    return answer
+
+
 class Office:
     """Agents whose work is a function of the conversation, on one database, and a book of what was really done."""
 
@@ -57,12 +69,6 @@ class Office:
     def agent(self, *names: str, name: str = "clerk", asks: bool = False, **more: Any) -> Any:
         """An agent that calls these tools, one in each turn, and then says so."""
 
-        def answer(call: Any) -> Any:
-            count = sum(1 for item in call.input if item.get("type") == "function_call_output")
-            if count == len(names):
-                return "finished"
-            return function_call(names[count], {}, call_id=f"c{count + 1}")
-
         async def act(context: ToolContext[Any]) -> str:
             self.done.append(context.tool_name)
             if context.tool_name == "wait":
@@ -74,7 +80,7 @@ class Office:
             function_tool(act, name_override=one, description_override=one, needs_approval=asks and one == "pay")
             for one in dict.fromkeys(names)
         ]
-        return Agent(name=name, model=AnsweringModel(answer), tools=tools, **more)
+        return Agent(name=name, model=AnsweringModel(calls_of(*names)), tools=tools, **more)
 
     @asynccontextmanager
     async def at_work(self, agent: Any, run_id: str, session_id: str | None = None) -> AsyncIterator[asyncio.Task[Any]]:
@@ -350,21 +356,18 @@ async def test_no_more_than_so_many_go_on_at_once(office: Office) -> None:
         await office.left(agent, f"job-{number}")
     under_way, most, both = 0, 0, asyncio.Event()
 
-    def counting(of: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        async def answer(call: Any) -> Any:
-            nonlocal under_way, most
-            under_way += 1
-            most = max(most, under_way)
-            if under_way == 2:
-                both.set()
-            await both.wait()
-            await asyncio.sleep(0.01)  # time for a third, if there were one
-            under_way -= 1
-            return of(call)
+    async def answer(call: Any) -> Any:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        if under_way == 2:
+            both.set()
+        await both.wait()
+        await asyncio.sleep(0.01)  # time for a third, if there were one
+        under_way -= 1
+        return calls_of("wait", "count")(call)
 
-        return answer
-
-    agent.model = AnsweringModel(counting(agent.model._answer))
+    agent.model = AnsweringModel(answer)
     assert (await office.recover(agent, concurrency=2)).counts == {"continued": 5}
     assert most == 2
 
@@ -378,7 +381,7 @@ async def test_when_its_time_is_over_a_pass_hands_over_what_it_has_begun(office:
     async def answer(call: Any) -> Any:
         reached.set()
         await asyncio.sleep(2.5)  # longer than the pass has; its answer is waited for and kept
-        return agent.model._answer(call)
+        return calls_of("wait", "look", "pay")(call)
 
     slow.model = AnsweringModel(answer)
     report = await office.recover(slow, concurrency=1, timeout_s=2.0)
@@ -400,7 +403,7 @@ async def test_a_pass_that_is_cancelled_leaves_its_runs_to_the_next(office: Offi
     async def answer(call: Any) -> Any:
         reached.set()
         await may_go.wait()
-        return agent.model._answer(call)
+        return calls_of("look", "wait", "pay")(call)
 
     slow.model = AnsweringModel(answer)
     task = asyncio.ensure_future(office.recover(slow))

@@ -27,6 +27,7 @@ from standfast import (
     function_tool,
     handoff,
 )
+from standfast.engine.codec import decode_run
 from standfast.engine.due import due
 from standfast.engine.upgrades import VERSION
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call, reasoning
@@ -231,8 +232,8 @@ async def killed_inside_a_call() -> RunState:
     with contextlib.suppress(Killed):
         await Runner.run(agent, "hi", run_config=RunConfig(run_store=store, run_id="golden-killed"))
     made = await Runner.load(agent, "golden-killed", run_store=store)
-    made._revision = 0  # that store is not there in another process
-    return made
+    unsaved = {**made.to_json(), "revision": 0}  # that store is not there in another process
+    return await RunState.from_json(agent, unsaved)
 
 
 @state
@@ -282,7 +283,7 @@ def facts(made: RunState) -> dict[str, Any]:
     """What whoever loads the state must find."""
     return {
         "status": made.status,
-        "wants": [effect.key for effect in due(made._run)],
+        "wants": [effect.key for effect in due(decode_run(made.to_json()))],
         "turns": made.current_turn,
         "interruptions": [[item.call_id, item.tool_name, item.agent.name] for item in made.get_interruptions()],
         "calls": [[call.call_id, call.status] for call in made.get_calls()],

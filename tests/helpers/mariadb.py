@@ -66,7 +66,7 @@ class MariaDB:
     def start(self) -> None:
         """Start it (again), and wait until it answers."""
         self.served.start()
-        servers._await(self._answers, [self.served], "MariaDB")
+        servers.await_answer(self._answers, [self.served], "MariaDB")
 
     def kill(self) -> None:
         """End it as a crash would; `start` brings it back."""
@@ -86,8 +86,8 @@ class MariaDB:
 
 def shared() -> MariaDB:
     """A server that all tests of this process share."""
-    found = servers._started.get("mariadb")
+    found = servers.STARTED.get("mariadb")
     if found is None:
-        found = servers._started["mariadb"] = MariaDB()
+        found = servers.STARTED["mariadb"] = MariaDB()
     assert isinstance(found, MariaDB)
     return found

@@ -48,12 +48,12 @@ class Served:
     """One server process below a keeper, in a folder that is removed with it."""
 
     def __init__(self, command: Sequence[str], folder: Path, *, user: str | None = None) -> None:
-        self._command, self.folder, self._user = list(command), folder, user
+        self.command, self.folder, self._user = list(command), folder, user
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it (again)."""
-        keeper = [sys.executable, __file__, self._user or "", str(self.folder), *self._command]
+        keeper = [sys.executable, __file__, self._user or "", str(self.folder), *self.command]
         log = open(self.folder / "log", "ab")  # noqa: SIM115 — the child has it from here on
         # A session of its own: whoever ends the tests ends their process group, and the keeper has work left then.
         self._keeper = subprocess.Popen(keeper, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
@@ -113,7 +113,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def _await(ready: object, served: Sequence[Served], what: str) -> None:
+def await_answer(ready: object, served: Sequence[Served], what: str) -> None:
     assert callable(ready)
     end = time.monotonic() + START_S_MAX
     while not ready():
@@ -165,7 +165,7 @@ class RedisServer:
     def start(self) -> None:
         """Start it (again), and wait until it answers."""
         self.served.start()
-        _await(self._answers, [self.served], "Valkey")
+        await_answer(self._answers, [self.served], "Valkey")
 
     def kill(self) -> None:
         """End it as a crash would; `start` brings it back."""
@@ -199,13 +199,13 @@ class RedisCluster:
             for place, client in enumerate(clients):
                 client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", place + 1)
             for node in self.nodes[1:]:
-                bus = node.served._command[node.served._command.index("--cluster-port") + 1]
+                bus = node.served.command[node.served.command.index("--cluster-port") + 1]
                 clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
-            _await(lambda: all(_knows(c, len(clients)) for c in clients), self._served, "the cluster")
+            await_answer(lambda: all(_knows(c, len(clients)) for c in clients), self._served, "the cluster")
             ids = [client.execute_command("CLUSTER", "MYID").decode() for client in clients]
             for place, client in enumerate(clients[3:]):
                 client.execute_command("CLUSTER", "REPLICATE", ids[place % 3])
-            _await(lambda: all(_is_whole(c, 3 * replicas) for c in clients), self._served, "the cluster")
+            await_answer(lambda: all(_is_whole(c, 3 * replicas) for c in clients), self._served, "the cluster")
         finally:
             for client in clients:
                 client.close()
@@ -330,7 +330,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it (again), and wait until it answers."""
         self.served.start()
-        _await(self._answers, [self.served], "PostgreSQL")
+        await_answer(self._answers, [self.served], "PostgreSQL")
 
     def kill(self) -> None:
         """End it as a crash would; `start` brings it back."""
@@ -364,15 +364,15 @@ class Started(Protocol):
         """End it and remove its data."""
 
 
-_started: dict[str, Started] = {}
+STARTED: dict[str, Started] = {}
 
 
 def _shared(kind: str) -> str:
-    found = _started.get(kind)
+    found = STARTED.get(kind)
     if found is None:
         made: dict[str, type[RedisServer] | type[RedisCluster] | type[PostgresServer]]
         made = {"redis": RedisServer, "cluster": RedisCluster, "postgres": PostgresServer}
-        found = _started[kind] = made[kind]()
+        found = STARTED[kind] = made[kind]()
     return found.url
 
 
@@ -407,8 +407,8 @@ def drop_schema(url: str, schema: str) -> None:
 
 def stop_all() -> None:
     """End what this process has started."""
-    while _started:
-        _started.popitem()[1].stop()
+    while STARTED:
+        STARTED.popitem()[1].stop()
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from standfast.ground.errors import (
 from standfast.operators.exporting import written_whole
 from standfast.operators.moving import closed_runs, place_of
 from standfast.sessions.picture_rules import Picture
+from standfast.sessions.port import Change, Load, Name, Tag
 from tests.driver.saved_runs.desk import Desk, asks, pay, says
 from tests.helpers import servers
 from tests.helpers.children import born
@@ -489,10 +490,9 @@ async def test_times_are_kept_as_exactly_as_the_target_can(kind: str, tmp_path: 
     memory = InMemoryStore()
     source = store_of(lambda session_id: InMemorySession(session_id, store=memory), "memory")
     session = source.session(f"t{uuid.uuid4().hex}")
-    await session.add_items([message(str(at)) for at in TIMES])
-    rows = memory._names[session._name]
-    rows.created = 1081173106.5
-    memory._written_at = {row.ref: at for row, at in zip(rows.live, TIMES, strict=True) if at is not None}
+    rows = [(json.dumps(message(str(at))).encode(), Tag()) for at in TIMES]
+    earlier = Load(live=rows, times=TIMES, created=1081173106.5)
+    memory.commit([Change(Name("session", session.session_id), load=earlier, touch=True)])
     name = uuid.uuid4().hex
     url = {"redis": f"{servers.redis_url()}?key_prefix={name}", "postgres": f"{servers.postgres_url()}?schema=t{name}"}
     others = InMemoryStore()

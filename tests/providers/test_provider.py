@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from providers.asking import ask, said
 
 from standfast.ground.errors import UserError
 from standfast.llm.interface import Model, ModelProvider
-from standfast.providers import client as openai_client
 from standfast.providers.chat import OpenAIChatCompletionsModel
 from standfast.providers.client import (
     get_default_model,
@@ -24,10 +24,13 @@ from standfast.testing.loopback import LoopbackServer
 
 
 @pytest.fixture(autouse=True)
-def fresh_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_DEFAULT_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(openai_client, "_Defaults", type("_Defaults", (openai_client._Defaults,), {}))
+    yield
+    set_default_openai_key(None)
+    set_default_openai_client(None)
+    set_default_openai_api("responses")
 
 
 async def test_a_base_url_reaches_any_compatible_server(server: LoopbackServer):

@@ -19,7 +19,7 @@ from standfast.ground.errors import StandfastError
 from standfast.ground.jsonvalue import digest, encode
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken
-from standfast.sessions.port import Name, Plan, ask, carried_out
+from standfast.sessions.port import Look, Name, Plan, ask, carried_out
 from standfast.sessions.protocol import Head, Position
 from standfast.sessions.rules import Popped
 from standfast.sessions.run_rules import Recording, RunSave
@@ -100,9 +100,8 @@ class Store(InMemoryStore):
 
     def copied(self) -> Store:
         made = Store()
-        made._names, made._numbers = copy.deepcopy((self._names, self._numbers))
-        made._clock_zero = self._clock_zero
-        made.mark_now, made.newest_now = self.mark_now, self.newest_now
+        # All that it has, whatever that is called; but each has a lock of its own, which cannot be copied.
+        vars(made).update(copy.deepcopy(vars(self), {id(self.lock): made.lock}))
         return made
 
     def begun(self, how: str) -> Store:
@@ -153,11 +152,10 @@ def state(store: Store) -> Any:
             carried_out(store, generation_rules.read_generation(name, g.id, unheard)) for g in kept
         ]
         seen[f"{name.id} corrupt"] = len(carried_out(store, rules.corrupt_records(name)))
-        stored = store._names.get(name)
-        cells = {} if stored is None else stored.cells
-        held = lease_rules._decoder.decode(cells["lease"][0]) if "lease" in cells else lease_rules.LeaseState()
+        sight = store.look(Look(name, cells=(rules.LEASE,), prefixes=("r/",)))
+        held = lease_rules.held_in(sight)
         seen[f"{name.id} lease"] = (held.number, bool(held.ttl_s))
-        seen[f"{name.id} runs"] = sorted(cell for cell in cells if cell.startswith("r/"))
+        seen[f"{name.id} runs"] = sorted(cell for cell in sight.cells if cell.startswith("r/"))
     seen["run"] = carried_out(store, run_rules.load_run("run"))
     return seen
 

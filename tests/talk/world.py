@@ -76,7 +76,7 @@ class Model:
             for word in words_in(item).split()
             if ":" in word
         ]
-        made = {json.loads(item["arguments"])["wish"] for item in asked.context if self._is_whole_call(item)}
+        made = {json.loads(item["arguments"])["wish"] for item in asked.context if self.is_whole_call(item)}
         wishes = [wish for wish in dict.fromkeys(wanted) if wish not in made]
         answer: list[Any] = []
         if not wishes or self.chance.random() < 0.5:
@@ -90,7 +90,7 @@ class Model:
         return answer
 
     @staticmethod
-    def _is_whole_call(item: dict[str, Any]) -> bool:
+    def is_whole_call(item: dict[str, Any]) -> bool:
         return item.get("type") == "function_call" and item.get("status") != "incomplete"
 
 
@@ -351,7 +351,7 @@ class World:
         waiting = frame.pop("_waiting", set())
         if frame["type"] == "response.create" and not blind:
             items = [held.item for held in self.server.items]
-            made = {item["call_id"] for item in items if Model._is_whole_call(item)}
+            made = {item["call_id"] for item in items if Model.is_whole_call(item)}
             given = {item["call_id"] for item in items if item["type"] == "function_call_output"}
             self.overlaps += self.server.active is not None
             self.early += not made <= given | waiting

@@ -33,7 +33,6 @@ from standfast import (
     set_tracing_export_api_key,
     trace,
 )
-from standfast.telemetry import switch as telemetry_switch
 from standfast.telemetry.spans import get_trace_provider
 from standfast.testing import ScriptedModel, final, function_call
 
@@ -62,9 +61,9 @@ def told() -> Told:
 
 
 @pytest.fixture(autouse=True)
-def _the_switch_is_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(telemetry_switch, "_disabled", None)
+def _the_switch_is_put_back() -> Iterator[None]:
     yield
+    set_tracing_disabled(None)
     set_trace_processors([])
 
 
@@ -162,7 +161,8 @@ async def test_what_is_off_leaves_no_spans(told: Told, monkeypatch: pytest.Monke
     with trace("quiet", disabled=True):
         await Runner.run(agent(), "hi", run_config=told.config)
     assert not told.exporter.get_finished_spans()
-    monkeypatch.setattr(telemetry_switch, "_disabled", None)
+    set_tracing_disabled(None)
+    assert await desk() == 3
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "true")
     assert await desk() == 0
 
@@ -228,14 +228,16 @@ async def test_processors_are_told_whether_or_not_opentelemetry_is_set_up(told: 
 
 
 async def test_a_provider_of_the_sdks_kind_is_told_through_its_processors():
+    listening = Listening()
+
     class Provider:
-        _multi_processor = Listening()
+        _multi_processor = listening  # the SDK's name for it
 
     before = get_trace_provider()
     try:
         set_trace_provider(Provider())
         await Runner.run(agent(), "hi")
-        assert Provider._multi_processor.kinds == ["begin", "generation", "agent", "end"]
+        assert listening.kinds == ["begin", "generation", "agent", "end"]
     finally:
         set_trace_provider(before)
 

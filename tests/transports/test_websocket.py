@@ -28,6 +28,7 @@ from standfast.talk.model_inputs import (
 from standfast.testing.leaks import no_leaks
 from standfast.testing.loopback import call
 from standfast.testing.realtime import Close, Cut, Instead, LoopbackRealtimeServer, Rejected
+from standfast.transports import websocket
 from standfast.transports.websocket import (
     OpenAIRealtimeSIPModel,
     OpenAIRealtimeWebSocketModel,
@@ -150,8 +151,17 @@ async def test_a_connection_that_ended_can_be_made_again():
         ({"url": "ws://somewhere/else?x=1"}, "ws://somewhere/else?x=1"),
     ],
 )
-def test_the_address_is_built_safely(config: Any, url: str):
-    assert OpenAIRealtimeWebSocketModel()._address(config) == url
+async def test_the_address_is_built_safely(config: Any, url: str, monkeypatch: pytest.MonkeyPatch):
+    dialled: list[str] = []
+
+    async def nobody_is_there(url: str, **options: Any) -> None:
+        dialled.append(url)
+        raise OSError("no network")
+
+    monkeypatch.setattr(websocket, "connect", nobody_is_there)
+    with pytest.raises(OSError, match="no network"):
+        await OpenAIRealtimeWebSocketModel().connect({**config, "api_key": "k"})
+    assert dialled == [url]
 
 
 async def test_a_model_for_a_call_in_progress_is_refused_before_any_io():

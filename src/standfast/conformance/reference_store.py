@@ -251,7 +251,7 @@ class StoredConversation:
 
     def replace(self, encoded: Sequence[bytes], upto: Head) -> Head:
         """Put items in place of the rows up to that head; the rows themselves become a generation."""
-        cut = self._cut(upto)
+        cut = self.rows_upto(upto)
         front, tail = self.rows[:cut], self.rows[cut:]
         kept = self._keep([row for row in front if row.fault is None])
         corrupt = [row for row in front if row.fault is not None]  # stays until cleared or repaired (A14)
@@ -321,7 +321,7 @@ class StoredConversation:
         self.rows = [changed(row, id=self._store.next_id()) for row in rows]
         self._changed()
 
-    def _cut(self, upto: Head) -> int:
+    def rows_upto(self, upto: Head) -> int:
         """How many rows there are up to that head; refuses if any of them has moved since."""
         if upto == Head():
             return 0

@@ -37,6 +37,14 @@ class StoreURL:
             return text
         return f"{text}{'&' if '?' in text else '?'}{urlencode(self.options)}"
 
+    def password_hidden_in(self, text: str) -> str:
+        """A text as it may be shown: errors of a server may quote the address they were given."""
+        try:
+            password = urlsplit(self.text).password
+        except ValueError:
+            password = None
+        return text.replace(password, "***") if password else text
+
 
 def parsed(url: str | os.PathLike[str]) -> StoreURL:
     """A URL or a path, taken apart."""

@@ -99,14 +99,18 @@ class _Defaults:
     use_responses: bool = True
 
 
-def set_default_openai_key(key: str, use_for_tracing: bool = True) -> None:
-    """The key for clients that standfast makes. `use_for_tracing` is taken for the SDK's sake and has no effect."""
+def set_default_openai_key(key: str | None, use_for_tracing: bool = True) -> None:
+    """The key for clients that standfast makes. `use_for_tracing` is taken for the SDK's sake and has no effect.
+
+    None takes back what was set, for instance at the end of a test.
+    """
     _Defaults.key = key
 
 
-def set_default_openai_client(client: AsyncOpenAI, use_for_tracing: bool = True) -> None:
+def set_default_openai_client(client: AsyncOpenAI | None, use_for_tracing: bool = True) -> None:
     """The client to use where none is given; it stays the caller's to close.
 
+    None takes back what was set, for instance at the end of a test.
     `use_for_tracing` is taken for the SDK's sake and has no effect: traces go where OpenTelemetry sends them.
     """
     _Defaults.client = client

@@ -20,11 +20,11 @@ VARIABLES = ("STANDFAST_DISABLE_TRACING", "OPENAI_AGENTS_DISABLE_TRACING")
 _disabled: bool | None = None
 
 
-def set_tracing_disabled(disabled: bool) -> None:
+def set_tracing_disabled(disabled: bool | None) -> None:
     """Switch tracing off, or on again, for every run of this process.
 
-    Before the first call the environment decides (STANDFAST_DISABLE_TRACING=1, or the SDK's variable). There is nothing
-    to switch off in a program that has not set an OpenTelemetry tracer provider.
+    Before the first call, and after one with None, the environment decides (STANDFAST_DISABLE_TRACING=1, or the SDK's
+    variable). There is nothing to switch off in a program that has not set an OpenTelemetry tracer provider.
     """
     global _disabled
     _disabled = disabled

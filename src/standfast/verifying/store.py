@@ -12,10 +12,9 @@ import os
 import platform
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from standfast.conformance.catalogue import checks_of
 from standfast.conformance.check_context import Options
@@ -138,7 +137,8 @@ async def verify_store(
         removed, left = await _whole(asyncio.to_thread(site.remove_dead))
         checks = prepared(site.backend, *clauses, options=options)
         for number, make in enumerate(checks, 1):
-            result = _without_password(await _whole(asyncio.to_thread(make)), where)
+            seen = await _whole(asyncio.to_thread(make))
+            result = replace(seen, detail=where.password_hidden_in(seen.detail))
             if result.value == BROKEN:
                 # A check that could not reach the store has seen nothing broken: if it has gone, that is what is told.
                 await _whole(asyncio.to_thread(site.look))
@@ -237,17 +237,6 @@ async def _whole(doing: Coroutine[Any, Any, T]) -> T:
             task.exception()  # retrieved: the cancellation is what is told
         raise cancelled
     return task.result()
-
-
-def _without_password(result: Result, url: StoreURL) -> Result:
-    """What was seen, as it may be shown: errors of a server may quote the address they were given."""
-    try:
-        password = urlsplit(url.text).password or ""
-    except ValueError:
-        password = ""
-    if not password or password not in result.detail:
-        return result
-    return Result(result.clause_id, result.check, result.value, result.detail.replace(password, "***"), result.has_hung)
 
 
 def _in_code(text: str) -> str:

@@ -294,19 +294,30 @@ def test_what_the_thread_has_done_for_one_loop_is_not_handed_out_in_another(
     session: RedisSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread may stand still at any moment, also when it has just given its turn back."""
-    asyncio.run(warmed(session))
-    lending: Any = session._carrier()._lending  # type: ignore[attr-defined]  # no test can ask a scheduler for that
-    turn = lending.turn
 
     class Slow:
-        acquire = turn.acquire
+        def __init__(self, turn: Any) -> None:
+            self.turn, self.acquire = turn, turn.acquire
 
         def release(self) -> None:
-            turn.release()
+            self.turn.release()
             if threading.current_thread().name == "standfast-carrier":
-                time.sleep(0.02)
+                paused.append(time.sleep(0.02))
 
-    monkeypatch.setattr(lending, "turn", Slow())
+        def __enter__(self) -> None:
+            self.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.release()
+
+    class LendingSlowly(lending.Lending):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.turn = Slow(self.turn)  # type: ignore[assignment]  # no test can ask a scheduler for that
+
+    paused: list[None] = []
+    monkeypatch.setattr(lending, "Lending", LendingSlowly)
+    asyncio.run(warmed(session))
 
     async def pops() -> None:
         for _ in range(20):
@@ -317,6 +328,7 @@ def test_what_the_thread_has_done_for_one_loop_is_not_handed_out_in_another(
             await add(session, str(number))
 
     in_threads(pops, adds)
+    assert paused
 
 
 def test_loops_that_alternate_leave_no_descriptors_behind(session: RedisSession) -> None:

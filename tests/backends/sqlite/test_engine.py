@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sqlite3
 import subprocess
@@ -20,6 +19,7 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import LeaseLostError, SessionBusyError, SessionConflictError
 from tests.backends.sqlite.inside import Gate, carrier_to, connections, value
+from tests.helpers.children import program
 
 __all__ = ["connections"]
 
@@ -265,21 +265,32 @@ def test_processes_that_write_and_checkpoint_at_once_keep_the_file_whole(path: P
         assert db.execute("SELECT count(*) FROM agent_messages").fetchone() == (3_600,)
 
 
-async def test_opening_another_programs_file_warns_once_where_the_fault_matters(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_warned", set())
-    with caplog.at_level(logging.WARNING, "standfast.sessions"):
-        own = SQLiteSession("s", tmp_path / "own.db")
-        await own.add_items([message("x")])
-        own.close()
-        assert not caplog.records
-        for name in ("one.db", "two.db"):
-            PeerSession("s", tmp_path / name).close()
-            session = SQLiteSession("s", tmp_path / name)
-            await session.get_items()
-            session.close()
-    assert len(caplog.records) == (1 if files.has_reset_fault() else 0)
+def test_opening_another_programs_file_warns_once_where_the_fault_matters(tmp_path: Path) -> None:
+    """Once per process, so in one of its own: others of this process may have been told already."""
+    for name in ("one.db", "two.db"):
+        PeerSession("s", tmp_path / name).close()
+    child = program(
+        """
+        import asyncio, logging, sys
+        from standfast import SQLiteSession
+
+        async def main():
+            for name in ("own.db", "one.db", "two.db"):
+                session = SQLiteSession("s", f"{sys.argv[1]}/{name}")
+                await session.get_items()
+                if name == "own.db":
+                    await session.add_items([{"role": "user", "content": "x"}])
+                session.close()
+
+        logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+        asyncio.run(main())
+        """,
+        tmp_path,
+    )
+    said = child.communicate(timeout=120)[0].splitlines()
+    assert child.returncode == 0
+    assert len(said) == (1 if files.has_reset_fault() else 0), said
+    assert all("one.db was made by another program" in line for line in said)
 
 
 # --- layouts and leases ------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ class ReplaceIsNotAtomic(ReferenceSession):
 
     async def replace(self, items: Items, *, upto: Head, lease: Any = None) -> Head:
         talk = self.store.conversation(self.session_id)
-        tail = talk.rows[talk._cut(upto) :]
+        tail = talk.rows[talk.rows_upto(upto) :]
         await asyncio.sleep(0)
         await super().replace(items, upto=await self.head(), lease=lease)
         talk.rows += tail

@@ -8,9 +8,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace as changed
+
 from standfast import InMemoryStore
 from standfast.operators.run_view import RunView
 from standfast.operators.store import SessionListing, Store, StoreUsage, store_of
+from standfast.sessions.port import Change, Done, Refused, Step
 from standfast.sessions.records import SearchPage
 from tests.conformance.kit_backends import Memory
 from tests.conformance.mistakes.mistake import BROKEN, Mistake
@@ -25,7 +28,8 @@ def breaks(clause: str, check: str) -> Callable[[type[Store]], type[Store]]:
 
             def whole_store(self, *, read_only: bool = False) -> Store:
                 right = store_of(self.open, self.name, read_only=read_only)
-                return kind(right.url, right.backend, right._session, right._layout, read_only=read_only)
+                right.__class__ = kind  # what the right one is made of, with the mistake of this class
+                return right
 
         BROKEN.append(Mistake(Wrong(), clause, check))
         return kind
@@ -83,8 +87,12 @@ class ReadsAndWrites(Store):
 
 
 class LeavesBoxesOut(InMemoryStore):
-    def _load(self, stored: Any, load: Any) -> None:
-        super()._load(stored, load._replace(boxes={}))
+    def commit(self, step: Step) -> Done | Refused:
+        return super().commit([_without_boxes(change) for change in step])
+
+
+def _without_boxes(change: Change) -> Change:
+    return change if change.load is None else changed(change, load=change.load._replace(boxes={}))
 
 
 class ForgetsGenerations(Memory):

@@ -86,7 +86,7 @@ async def scenario(
             server.fault(fault, on=_number(server, first + number))
         await lived_through(world, policy)
         agrees(world, strategy)
-        server._faults._queue.clear()  # a fault may be left where the run took fewer requests
+        server.clear_faults()  # a fault may be left where the run took fewer requests
 
 
 def agrees(world: World, strategy: str) -> None:

@@ -131,14 +131,14 @@ class MortalSession(InMemorySession):
         self.kept = InMemoryRunStore()
         self.life: Life | None = None
 
-    def _step(self) -> None:
+    def step(self) -> None:
         if self.life is not None:
             self.life.step()
 
     async def append(self, *args: Any, **kwargs: Any) -> Any:
-        self._step()
+        self.step()
         head = await super().append(*args, **kwargs)
-        self._step()
+        self.step()
         return head
 
     def run_store(self) -> Any:
@@ -152,11 +152,11 @@ class _MortalStore:
         self.delete_run, self.prune_runs = store.delete_run, store.prune_runs
 
     async def save_run(self, *args: Any, **kwargs: Any) -> int:
-        self._session._step()
+        self._session.step()
         revision = await self._session.kept.save_run(*args, **kwargs)
         life = self._session.life
         if life is not None:
             saved = await self._session.kept.load_run(RUN_ID)
             life.world.checkpoints.append((copy.deepcopy(saved), await self._session.get_items()))
-        self._session._step()
+        self._session.step()
         return revision

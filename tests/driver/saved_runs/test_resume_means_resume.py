@@ -92,8 +92,8 @@ async def test_effect_exactly_once(script: Any, dying_at: list[int], owner: str)
 # --- fork determinism ------------------------------------------------------------------------------------------------
 
 
-def three_payments() -> Desk:
-    return Desk([asks(pay(1, "c1"), look("sky", "c2")), asks(pay(2, "c3")), says("done")])
+FIRST_REPLY = asks(pay(1, "c1"), look("sky", "c2"))
+LATER_REPLIES = [asks(pay(2, "c3")), says("done")]
 
 
 async def finish(desk: Desk, text: str, approve: bool) -> Any:
@@ -112,11 +112,9 @@ async def finish(desk: Desk, text: str, approve: bool) -> Any:
 async def test_fork_determinism(answers: tuple[bool, bool]):
     """Two continuations of one checkpoint: the same answers make the same run, other answers another, and neither
     sees the other, in whatever order and however interleaved they run."""
-    first = three_payments()
+    first = Desk([FIRST_REPLY, *LATER_REPLIES])
     text = (await Runner.run(first.agent, "hi")).to_state().to_string()
-    desks = [three_payments(), three_payments()]
-    for desk in desks:
-        desk.model._steps.popleft()  # the reply that the checkpoint has already
+    desks = [Desk(LATER_REPLIES), Desk(LATER_REPLIES)]
     results = await asyncio.gather(*(finish(desk, text, approve) for desk, approve in zip(desks, answers, strict=True)))
     sent = [json.dumps(desk.sent) for desk in desks]
     lists = [result.to_input_list() for result in results]

@@ -17,12 +17,12 @@ import pytest
 import standfast.driver.run_saver
 import standfast.driver.saving_loop
 from standfast import Agent, CallerError, function_tool
-from standfast.engine import advance as engine
 from standfast.testing import AnsweringModel, ModelCall, ScriptedModel, function_call
 from standfast.testing.simulator.__main__ import main
 from standfast.testing.simulator.loop import Clock, Crashed, Stuck, VirtualLoop, governed, run
 from standfast.testing.simulator.parts import SimulatedSession
 from standfast.testing.simulator.simulate import Faults, SimulationFailed, replay, simulate, simulate_generated
+from tests.driver.driver_mutants import Mutant
 
 SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
 """How many lives the suite runs through; `./dev sim N` runs as many as asked."""
@@ -99,23 +99,23 @@ def test_an_append_that_is_not_exactly_once_is_found(monkeypatch: pytest.MonkeyP
     _dies(range(120))
 
 
-def test_a_failure_says_its_seed_and_the_seed_fails_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+OUTPUTS_REVERSED = Mutant(
+    "outputs join the history in the wrong order",
+    "engine.advance",
+    "    for call in turn.calls:\n        for entry in call.outputs:",
+    "    for call in reversed(turn.calls):\n        for entry in call.outputs:",
+)
+
+
+def test_a_failure_says_its_seed_and_the_seed_fails_again(capsys: pytest.CaptureFixture[str]) -> None:
     """What a person does with a failure: take the seed from its message, and look at that life alone."""
-    reversed_outputs = engine._join
-
-    def join(run_before: Any, turn: Any) -> Any:
-        outputs = tuple(reversed(turn.calls))
-        return reversed_outputs(run_before, engine.evolve(turn, calls=outputs))
-
-    monkeypatch.setattr(engine, "_join", join)
-    failure = _dies(range(60))
-    assert f"seed {failure.seed}" in str(failure)
-    again = _dies(range(failure.seed, failure.seed + 1))
-    assert again.problems == failure.problems
-    assert again.trace == failure.trace
-    assert main(["1", "--start", str(failure.seed)]) == 1
+    with OUTPUTS_REVERSED.at_work():
+        failure = _dies(range(60))
+        assert f"seed {failure.seed}" in str(failure)
+        again = _dies(range(failure.seed, failure.seed + 1))
+        assert again.problems == failure.problems
+        assert again.trace == failure.trace
+        assert main(["1", "--start", str(failure.seed)]) == 1
     assert f"--seed {failure.seed}" in capsys.readouterr().out
 
 

@@ -114,6 +114,13 @@ class MemoryStore:
             self._touch(stored)
             self._push(stored, [(data, None)])
 
+    def shift_times(self, session_id: str, seconds: float) -> None:
+        """Move the times of a session, as if the clock had been set since. For tests of A4 and A16."""
+        with self.lock:
+            stored = self._made(Name("session", session_id))
+            if stored.created is not None and stored.updated is not None:
+                stored.created, stored.updated = stored.created + seconds, stored.updated + seconds
+
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def look(self, look: Look) -> Sight:

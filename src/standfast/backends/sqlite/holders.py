@@ -12,12 +12,13 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
-_PROC = "/proc"
+PROC = "/proc"
+"""Where Linux shows its processes."""
 
 
 def this_one() -> str | None:
     """The name of this process; None where it cannot be had."""
-    return _name_of(os.getpid())
+    return _name_of(os.getpid(), PROC)
 
 
 def is_gone(name: str | None) -> bool:
@@ -35,14 +36,14 @@ def is_gone(name: str | None) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _name_of(pid: int) -> str | None:
+def _name_of(pid: int, shown_in: str) -> str | None:
     start = _start_of(pid)
     try:
-        if os.readlink(f"{_PROC}/self") != str(pid):
+        if os.readlink(f"{shown_in}/self") != str(pid):
             return None  # what is mounted there belongs to another namespace and speaks of other processes
-        with open(f"{_PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open(f"{shown_in}/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
-        spaces = os.readlink(f"{_PROC}/self/ns/pid"), _time_space()
+        spaces = os.readlink(f"{shown_in}/self/ns/pid"), _time_space()
     except OSError:
         return None
     return f"{boot} {' '.join(spaces)} {pid} {start}" if start else None
@@ -50,7 +51,7 @@ def _name_of(pid: int) -> str | None:
 
 def _time_space() -> str:
     try:
-        return os.readlink(f"{_PROC}/self/ns/time")
+        return os.readlink(f"{PROC}/self/ns/time")
     except FileNotFoundError:
         return "-"  # a kernel before 5.6 has only one
 
@@ -58,7 +59,7 @@ def _time_space() -> str:
 def _start_of(pid: int) -> str | None:
     """When the process started, in clock ticks since boot; "" if it is a zombie, None if none of this id is shown."""
     try:
-        with open(f"{_PROC}/{pid}/stat", "rb") as file:
+        with open(f"{PROC}/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None

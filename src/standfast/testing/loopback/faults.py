@@ -202,6 +202,11 @@ class FaultPlan:
                 return Faults(queued.faults)
         return Faults(())
 
+    def clear(self) -> None:
+        """Forget the faults that no request has met."""
+        with self._lock:
+            self._queue.clear()
+
     @property
     def waiting(self) -> int:
         """How many faults no request has met yet."""

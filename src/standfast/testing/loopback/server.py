@@ -133,6 +133,10 @@ class LoopbackServer(ServedInThread):
         """Faults that no request has met yet; a test that ends with some did not test what it meant to."""
         return self._faults.waiting
 
+    def clear_faults(self) -> None:
+        """Forget the faults that no request has met: for a test that cannot know how many requests there will be."""
+        self._faults.clear()
+
     def history(self, owner_id: str) -> list[Item]:
         """The server's idea of a history: of a conversation, or of the chain that ends in a response."""
         with self._lock:

@@ -93,7 +93,8 @@ class Journey:
         self._attempts = 0
         self._tried = self._troubled = False
         self._known: Any = None
-        self._process: Process | None = None
+        self.process: Process | None = None
+        """The one that works on the input now; None before the first."""
         self._handover = asyncio.Event()
         self._under_way: Any = None
         self._lives: list[Process] = []
@@ -152,7 +153,7 @@ class Journey:
             result.cancel(how)
 
     def _freeze(self) -> None:
-        process = self._process
+        process = self.process
         if process is not None:
             process.frozen_until = self.world.clock.now + self.world.chance.choice((1.0, 15.0, 60.0))
             self.world.note(process.number, "freezes")
@@ -176,10 +177,10 @@ class Journey:
         """A process; and, while one stands still, another that takes over."""
         tasks: list[asyncio.Task[None]] = []
         while self.at < len(self.wish.inputs):
-            self._process = self.world.process()
-            self._lives.append(self._process)
+            self.process = self.world.process()
+            self._lives.append(self.process)
             self._known = None
-            tasks.append(loop.create_task(self._live(self._process)))
+            tasks.append(loop.create_task(self._live(self.process)))
             waiting = loop.create_task(self._handover.wait())
             await asyncio.wait([tasks[-1], waiting], return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
@@ -190,13 +191,13 @@ class Journey:
 
     async def _live(self, process: Process) -> None:
         agent = simulated(process, self.wish.factory(self.world), unsalted)
-        while self.at < len(self.wish.inputs) and process is self._process:
+        while self.at < len(self.wish.inputs) and process is self.process:
             number = self.at
             self._attempts += 1
             if self._attempts > ATTEMPT_COUNT_MAX:
                 raise Unrecovered(f"run {number} did not end in {ATTEMPT_COUNT_MAX} attempts")
             ended = await self._attempt(process, agent, number)
-            if ended is not None and process is self._process:
+            if ended is not None and process is self.process:
                 process.note(f"run {number} ended: {ended.error or ended.output!r}")
                 ended.troubled = self._troubled
                 self.outcomes.append(ended)
@@ -224,7 +225,7 @@ class Journey:
             if quiet and self._attempts > ATTEMPT_COUNT_MAX // 2:
                 raise Unrecovered(f"run {number} fails though nothing goes wrong: {error!r}") from error
             state = getattr(error, "run_state", None) or process.held
-            if process is self._process:
+            if process is self.process:
                 self._tried, self._known = True, state
             if self.wish.kind == "plain" and state is not None and state.status == "done":
                 return Outcome(run_id, torn=True)  # it was stopped when all was done; nobody can ask for its result
@@ -232,7 +233,7 @@ class Journey:
             return None
         finally:
             self._under_way = None
-        if process is not self._process:
+        if process is not self.process:
             return None
         state = result.to_state()
         self._tried = True
