@@ -12,7 +12,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -162,16 +162,14 @@ class _Serving(Pipelining):
         """
         self._believed.clear()
         while self._to_undo:
-            plans: list[Any] = []
-            take: Callable[[Any], object] = plans.append
-            self._to_undo[0].run_undo(take)
             try:
-                question = next(plans[0])
+                plan = self._to_undo[0].undo_plan()
+                question = next(plan)
                 while True:
                     (answer,) = await self._answered([question])
                     if isinstance(answer, Exception):
                         raise answer
-                    question = plans[0].send(answer)
+                    question = plan.send(answer)
             except StopIteration:
                 self._to_undo.pop(0).end_undo()
                 self._undo_pause = RETRY_FIRST_S

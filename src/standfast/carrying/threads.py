@@ -270,7 +270,7 @@ class Writing(_Worker, Undoer):
         while self._to_undo:
             request = self._to_undo[0]
             try:
-                request.run_undo(lambda plan, request=request: self._through(plan, request))  # type: ignore[misc]
+                self._through(request.undo_plan(), request)
             except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
                 return
             except Exception:  # it would fail for ever; and this thread must outlive whatever happens

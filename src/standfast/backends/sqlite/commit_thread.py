@@ -1,8 +1,8 @@
 """The thread that writes: it turns whatever is queued into one transaction, durable with one sync.
 
-A group is: what must be undone, then every waiting request in the order it came. Grouping is invisible (A10). A
-request that refuses by a rule has written nothing, so the others go on; anything that fails after a write, or in the
-commit, rolls the group back, and each request is then done again alone.
+First what must be undone, each alone; then every waiting request, in the order it came, as one group. Grouping is
+invisible (A10). A request that refuses by a rule has written nothing, so the others go on; anything that fails after a
+write, or in the commit, rolls the group back, and each request is then done again alone.
 
 A request is claimed only once the transaction holds the write lock. Until then its caller can withdraw it, so an
 operation never waits for another program's lock beyond its deadline and is never done later by surprise (A13).
@@ -135,13 +135,11 @@ class CommitThread(Worker, Undoer):
     def _undo_at_last(self) -> None:
         """Nobody comes after this: undo what cancelled callers left, even if another program has the file now."""
         patience = time.monotonic() + LAST_UNDO_WAIT_S
-        while self._to_undo:
-            self._serve([])
-            if self._to_undo and (self.file.is_lost or time.monotonic() > patience):
+        while self._undo(()) is not None:
+            if self.file.is_lost or time.monotonic() > patience:
                 log.error("%d cancelled operations on %s could not be undone", len(self._to_undo), self.path)
                 return
-            if self._to_undo:
-                self._pause()
+            self._pause()
 
     def _next_messages(self) -> list[Message]:
         """What was queued since; nothing if for a while there was nothing and there is something else to do."""
@@ -166,7 +164,6 @@ class CommitThread(Worker, Undoer):
         try:
             if self._untaken:
                 self._look_for_orphans()
-            self._undo_wait_s = UNDO_RETRY_S  # unless this group undoes what is to be undone
             try:
                 self._commit_group(self._prepared(todo))
             except Exception as error:
@@ -184,16 +181,23 @@ class CommitThread(Worker, Undoer):
 
     def _commit_group(self, able: list[AnyRequest]) -> None:
         requests: list[AnyRequest] = []
-        is_durable = bool(self._to_undo)
+        reads: list[AnyRequest] = []
+        is_durable = False
         for request in able:
             if request.kind == "write":
                 requests.append(request)
                 is_durable = is_durable or request.durable
-            elif request.kind == "read":
+            else:
+                reads.append(request)
+        if reads:
+            self._undo(())  # if it can be done at once: who reads after a cancelled pop sees the item at its place
+            for request in reads:
                 self._read(request)
-            elif request.claim():
-                request.finish()  # all it wanted was the file and its tables
-        if not requests and not self._to_undo:
+        trouble = self._undo(requests)
+        if trouble is not None:
+            self._fail(requests, trouble)  # nothing may be written before it
+            return
+        if not requests:
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
         # the log from its beginning.
@@ -203,7 +207,7 @@ class CommitThread(Worker, Undoer):
             self._transact(requests)
         except Exception as error:
             self._roll_back()
-            if len(requests) <= 1 and not self._to_undo:
+            if len(requests) == 1:
                 self._fail(requests, error)
             else:
                 self._commit_each(requests)
@@ -212,7 +216,8 @@ class CommitThread(Worker, Undoer):
                 self._db.execute("PRAGMA synchronous=FULL")
 
     def _read(self, request: AnyRequest) -> None:
-        """Do a read for which no thread could be started; a lock of another program's does not keep it waiting."""
+        """Do a read that nobody else can do: the first one, which finds no tables yet; one behind a cancelled write;
+        one for which no thread could be started. A lock of another program's does not keep it waiting."""
         if not request.claim():
             return
         try:
@@ -227,14 +232,7 @@ class CommitThread(Worker, Undoer):
         deliver([request])  # now: the writes of its group may wait for a lock
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
-        """Undo what is left to undo, then do each request alone, so that one failure touches one request."""
-        try:
-            if self._to_undo:
-                self._undo_each()
-        except Exception as error:
-            self._roll_back()
-            self._fail(requests, error)  # nothing may be written before it
-            return
+        """Do each request alone, so that one failure touches one request."""
         for request in requests:
             try:
                 self._transact([request])
@@ -242,33 +240,38 @@ class CommitThread(Worker, Undoer):
                 self._roll_back()
                 self._fail([request], error)
 
-    def _undo_each(self) -> None:
-        """Undo each alone. What can never be undone (its table is gone) must not stop everybody else."""
-        to_undo, self._to_undo = self._to_undo, []
-        while to_undo:
-            self._to_undo = [to_undo[0]]
-            try:
-                self._transact([])
-            except Exception as error:
-                self._roll_back()
-                if not is_lasting(error):
-                    self._to_undo = to_undo
-                    raise
-                log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
-            to_undo = to_undo[1:]
-        self._to_undo = []
+    def _undo(self, waiting: Sequence[AnyRequest]) -> BaseException | None:
+        """Undo, each alone, what callers who are gone have left; a lock is waited for while one of these is wanted.
 
-    def _transact(self, requests: Sequence[AnyRequest]) -> None:
-        """One transaction over what is to be undone and these requests. If it raises, the caller rolls back."""
-        db = self._begun(requests)
+        Gives what stands in the way, until it is tried again. What can never be undone (its table is gone) must not
+        stop everybody else.
+        """
+        while self._to_undo:
+            undoing = self._to_undo[0].undoing()
+            try:
+                self._transact([undoing], waiting)
+                error = undoing.error
+            except Exception as fault:
+                self._roll_back()
+                error = fault
+            if error is not None and not is_lasting(error):
+                self._undo_wait_s = UNDO_RETRY_S
+                return error
+            if error is not None:
+                log.error("a cancelled operation on %s cannot be undone: %s", self.path, error)
+            self._to_undo.pop(0).end_undo()
+        self._undo_wait_s = 0.0
+        return None
+
+    def _transact(self, requests: Sequence[AnyRequest], waiting: Sequence[AnyRequest] | None = None) -> None:
+        """One transaction over these requests, for which somebody waits as long as for those. If it raises, the caller
+        rolls back."""
+        db = self._begun(requests, requests if waiting is None else waiting)
         if db is None:
             return
-        to_undo = list(self._to_undo)
         done: list[AnyRequest] = []
         known, before = self._still_known(db), db.total_changes
         try:
-            for request in to_undo:
-                request.run_undo(partial(carried_out, self._of(known, request.where)))
             groups: dict[Tables, list[AnyRequest]] = {}
             done = claim_all(requests)
             for request in done:
@@ -279,7 +282,7 @@ class CommitThread(Worker, Undoer):
                 carry_out(group, known.get(tables) or self._of(known, tables))
             for request in done:
                 if request.undo is not None and request.is_to_be_undone:
-                    request.run_undo(partial(carried_out, self._of(known, request.where)))
+                    carried_out(self._of(known, request.where), request.undo_plan())
                     request.undone = True
             if not self.file.is_same(db):
                 raise replaced_file(self.path)
@@ -291,8 +294,6 @@ class CommitThread(Worker, Undoer):
         finally:
             self._lock.unshare()
         self._known = known if len(known) == 1 else {}  # two pairs may share a table of sessions
-        del self._to_undo[: len(to_undo)]
-        self._undo_wait_s = 0.0
         self.file.wrote()
         if not self.file.is_same(db):
             raise self._lost_meanwhile(done)
@@ -317,20 +318,19 @@ class CommitThread(Worker, Undoer):
             transaction.again()
         return known
 
-    def _begun(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection | None:
+    def _begun(self, requests: Sequence[AnyRequest], waiting: Sequence[AnyRequest]) -> sqlite3.Connection | None:
         """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
         try:
             try:
-                return self._begin(requests)  # nearly always; a lost file is noticed before the commit
+                return self._begin(waiting)  # nearly always; a lost file is noticed before the commit
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
-            return self._while_wanted(requests, partial(self._begin, requests))
+            return self._while_wanted(waiting, partial(self._begin, waiting))
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or self._to_undo or any(request.is_claimed for request in requests):
-                raise  # it could not be done in time; those that were withdrawn are nobody's loss
-            for request in requests:
-                request.claim()  # after the deadline, that is what makes it late
+            # Claiming is what makes a request late. One that was claimed before could not be done in time.
+            if not is_busy(error) or claim_all(requests):
+                raise
             return None
 
     def _begin(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:

@@ -29,7 +29,6 @@ from standfast.carrying.requests import Request, RequestCarrier, UndoMessage
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
-from standfast.sessions.port import Plan
 
 T = TypeVar("T")
 
@@ -56,7 +55,7 @@ class Engine:
         self.last_use = 0
         self.is_awake = False
         self._stopped = False
-        self._abandoned_count = self._undone_count = 0
+        self._left: list[Request[Any]] = []  # given up, and perhaps neither done nor undone yet
         self.file = files.OpenedFile(path, mode)
         self.writer = CommitThread(path, self.file, self._on_released, self._on_rest)
         self.readers = Readers(path, self.file)
@@ -64,39 +63,31 @@ class Engine:
 
     # --- requests ------------------------------------------------------------------------------
 
-    def read(self, request: Request[T]) -> Coroutine[Any, Any, T]:
-        """Do it on a connection that cannot write, beside the writer."""
-        if request.where in self.writer.ready and self._undone_count == self._abandoned_count:
-            return request.answer(self._submit_read, self.give_up)
-        return self._read_later(request)
-
-    async def _read_later(self, request: Request[T]) -> T:
-        """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
-        waits until the item is back at its place."""
-        abandoned_count = self._abandoned_count
-        passing = Request(_nothing, request.where, request.timeout_s, time.monotonic() + request.timeout_s, "open")
-        await passing.answer(self.submit, self.give_up)
-        self._undone_count = max(self._undone_count, abandoned_count)
-        return await request.answer(self._submit_read, self.give_up)
-
     def submit(self, request: Request[Any] | UndoMessage) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
         with self.submit_lock:
             self._wake()
             self.writer.inbox.put(request)
 
-    def _submit_read(self, request: Request[Any]) -> None:
+    def submit_read(self, request: Request[Any]) -> None:
+        """Do it on a connection that cannot write, beside the writer.
+
+        The writer does it where there are no tables yet, behind a cancelled write that may have to be undone, and where
+        no thread can be had: behind what is to be written, which is better than not at all.
+        """
         with self.submit_lock:
             self._wake()
-            if not self.readers.submit(request):
-                self.writer.inbox.put(request)  # behind what is to be written, which is better than not at all
+            if self._left:
+                self._left = [one for one in self._left if not one.is_over]
+            if request.where not in self.writer.ready or self._left or not self.readers.submit(request):
+                self.writer.inbox.put(request)
 
     def give_up(self, request: Request[Any], owes_undo: bool) -> None:
         """Nobody waits for it any more; what was done and can be undone is."""
         if request.undo is None:
             return
         with self.submit_lock:
-            self._abandoned_count += 1
+            self._left.append(request)
             if not owes_undo:
                 return
             if not self._stopped:
@@ -232,12 +223,6 @@ class Engine:
         return True
 
 
-def _nothing() -> Plan[None]:
-    """Open the file and its tables; there is nothing else to do."""
-    return
-    yield  # makes it a plan
-
-
 class FileCarrier(RequestCarrier):
     """Carries plans about one pair of tables to the engine of their file."""
 
@@ -246,11 +231,9 @@ class FileCarrier(RequestCarrier):
 
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         engine = self.shared
-        if request.kind == "read":
-            return engine.read(request)
         if request.detached:
             engine.submit(request)
-        return request.answer(engine.submit, engine.give_up)
+        return request.answer(engine.submit_read if request.kind == "read" else engine.submit, engine.give_up)
 
     def _submit(self, request: Request[Any]) -> None:
         self.shared.submit(request)
