@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from standfast.backends.sqlite.commit_thread import Signal
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.sessions.protocol import Head
 
@@ -78,30 +79,45 @@ async def test_an_item_comes_back_although_its_session_is_closed_while_another_p
     again.close()
 
 
-async def test_an_item_comes_back_although_the_last_other_session_is_dropped_at_that_moment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["closed", "dropped"])
+async def test_an_item_comes_back_although_everything_had_ended_when_its_caller_left(tmp_path: Path, how: str) -> None:
+    """The answer was on its way to the loop when the last session was closed, or when nobody referred to one."""
     path = tmp_path / "history.db"
-    dropped, session = SQLiteSession("s", path), SQLiteSession("s", path)
-    await dropped.add_items([item("1"), item("2")])
-    await session.head()
+    session = SQLiteSession("s", path)
+    await session.add_items([item("1"), item("2")])
     carrier: Any = session._carrier()
-    engine = carrier.shared
-    heard, go_on, release = threading.Event(), threading.Event(), engine.writer._on_released
-
-    def slowly() -> bool:
-        heard.set()
-        assert go_on.wait(PATIENCE_S)
-        return bool(release())
-
-    engine.writer._on_released = slowly
+    threads = carrier.engine.threads
     with another_program(path) as other:
         popping = await begin_pop(session, other)
-        del dropped
-        gc.collect()
-        assert heard.wait(PATIENCE_S)
+        if how == "closed":
+            session.close()
+        else:
+            carrier.engine.users.clear()
+            threads.inbox.put(Signal.STOP)  # what is left of an engine that nobody refers to
+        assert threads.join(PATIENCE_S)
         await cancel(popping)
-    session.close()
-    go_on.set()
-    await asyncio.to_thread(engine.join, PATIENCE_S)
+        assert [data for (data,) in other.execute("SELECT count(*) FROM agent_messages")] == [2]
+    del carrier
+    again = SQLiteSession("s", path)
+    assert await texts_of(again) == ["1", "2"]
+    again.close()
+
+
+async def test_a_session_that_is_dropped_behind_a_cancelled_pop_gives_its_file_up(tmp_path: Path) -> None:
+    """What was cancelled is remembered until it is undone; it must not keep the session that it was asked by (A21)."""
+    path = tmp_path / "history.db"
+    session = SQLiteSession("s", path)
+    await session.add_items([item("1"), item("2")])
+    with another_program(path) as other:
+        await cancel(await begin_pop(session, other))
+    carrier: Any = session._carrier()
+    threads = carrier.engine.threads
+    del session, carrier
+    deadline = time.monotonic() + PATIENCE_S
+    while not threads.is_stopped and time.monotonic() < deadline:
+        gc.collect()
+        await asyncio.sleep(0.01)
+    assert threads.join(PATIENCE_S)
     again = SQLiteSession("s", path)
     assert await texts_of(again) == ["1", "2"]
     again.close()

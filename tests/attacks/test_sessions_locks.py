@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from standfast.backends.memory.session import InMemorySession
-from standfast.backends.sqlite import engine, files, holders as processes
+from standfast.backends.sqlite import commit_thread, engine, files, holders as processes
 from standfast.backends.sqlite.commit_thread import CommitThread
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
@@ -33,7 +33,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     session = SQLiteSession("s", path, timeout_s=0.5)
     await session.add_items([item("1")])
     carrier: Any = session._carrier()
-    threads = carrier.shared
+    threads = carrier.engine.threads
     stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(stopped, fcntl.LOCK_EX)
     adding = asyncio.create_task(session.add_items([item("2")]))
@@ -44,7 +44,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
             await adding
     await asyncio.wait({adding})
     session.close()
-    assert threads.writer.join(0), "its thread has ended"
+    assert threads.join(0), "its thread has ended"
     os.close(stopped)
 
 
@@ -171,7 +171,7 @@ async def test_the_writer_gives_up_its_hold_on_forks_even_while_the_file_is_bein
         await asyncio.sleep(0.1)
         child = os.fork()
         if not child:
-            os._exit(1 if engine._unsafe_after_fork else 0)
+            os._exit(1 if commit_thread.unsafe_after_fork else 0)
         assert os.waitpid(child, 0)[1] == 0, "the child may open the file"
         other.execute("ROLLBACK")
     await adding
