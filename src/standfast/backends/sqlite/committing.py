@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from standfast.backends.sqlite import files
 from standfast.backends.sqlite.faults import is_busy, is_lasting, replaced_file, translated
-from standfast.backends.sqlite.read_threads import AnyRequest, Worker, read
+from standfast.backends.sqlite.read_threads import AnyRequest, Worker
 from standfast.backends.sqlite.schema import Tables, is_current, migrate, version_of
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
@@ -42,28 +42,21 @@ class Committing(Worker, Undoer):
     """One file's writing connection, and what is done on it."""
 
     def __init__(self, path: str, mode: int | None) -> None:
-        Worker.__init__(self)
+        Worker.__init__(self, path, files.OpenedFile(path, mode))
         Undoer.__init__(self)
-        self.path, self.file = path, files.OpenedFile(path, mode)
         self._ready: set[Tables] = set()
         self._undo_wait_s = 0.0
-        self._known: dict[Tables, Transaction] = {}  # what the last transaction left behind
+        self._known: Transaction | None = None  # what the last transaction left behind
         self._known_at = 0
         self._lock = files.CheckpointLock(path)
         self._checkpoints = files.Checkpoints(self.file, self._lock)
 
     def disconnect(self) -> None:
         """Close the connection; the next group opens it again. The caller holds `busy`."""
-        db, self._db = self._db, None
-        self._known = {}
+        self._known = None
         self.file.closed()
-        try:
-            if db is not None:
-                db.close()
-        except sqlite3.Error as error:
-            log.warning("closing %s failed: %s", self.path, error)
-        finally:
-            self._lock.close()
+        super().disconnect()
+        self._lock.close()
 
     def _serve(self, requests: Sequence[AnyRequest]) -> None:
         """Do these requests and answer them, whatever happens: callers wait for this thread, so it outlives it."""
@@ -99,8 +92,8 @@ class Committing(Worker, Undoer):
         if reads:
             self._undo(())  # if it can be done at once: who reads after a cancelled pop sees the item at its place
             for request in reads:
-                self._read(request)
-        trouble = self._undo(requests)
+                self._read(request)  # and answer it now: the writes of its group may wait for a lock
+        trouble = self._undo(requests) if self._to_undo else None
         if trouble is not None:
             self._fail(requests, trouble)  # nothing may be written before it
             return
@@ -121,22 +114,6 @@ class Committing(Worker, Undoer):
         finally:
             if not is_durable and self._db is not None:
                 self._db.execute("PRAGMA synchronous=FULL")
-
-    def _read(self, request: AnyRequest) -> None:
-        """Do a read that nobody else can do: the first one, which finds no tables yet; one behind a cancelled write;
-        one for which no thread could be started. A lock of another program's does not keep it waiting."""
-        if not request.claim():
-            return
-        try:
-            db = self._connected([request])
-            request.result = read(db, request)
-            if not self.file.is_same(db):
-                raise replaced_file(self.path)
-            request.finish()
-        except Exception as error:
-            self._roll_back()
-            self._fail([request], error)
-        deliver([request])  # now: the writes of its group may wait for a lock
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
         """Do each request alone, so that one failure touches one request."""
@@ -177,53 +154,47 @@ class Committing(Worker, Undoer):
         if db is None:
             return
         done: list[AnyRequest] = []
-        known, before = self._still_known(db), db.total_changes
+        before = db.total_changes
         try:
+            self._recall(db)
             groups: dict[Tables, list[AnyRequest]] = {}
             done = claim_all(requests)
             for request in done:
                 groups.setdefault(request.where, []).append(request)
             for tables, group in groups.items():
-                if len(groups) > 1:
-                    known.clear()  # two pairs may share a table: what is known of one may be what the other changed
-                carry_out(group, known.get(tables) or self._of(known, tables))
+                carry_out(group, self._on(db, tables))
             for request in done:
                 if request.undo is not None and request.is_to_be_undone:
-                    carried_out(self._of(known, request.where), request.undo_plan())
+                    carried_out(self._on(db, request.where), request.undo_plan())
                     request.undone = True
-            if not self.file.is_same(db):
-                raise replaced_file(self.path)
+            self.file.check(db)
             self._commit(db)
         except BaseException:
+            self._known = None
             for request in done:
                 request.forget_outcome()  # an undo that was rolled back is to be done again
             raise
         finally:
             self._lock.unshare()
-        self._known = known if len(known) == 1 else {}  # two pairs may share a table of sessions
         self.file.wrote()
         if not self.file.is_same(db):
             raise self._lost_meanwhile(done)
         self._checkpoints.wrote(len(done), db.total_changes - before)
         self._to_undo += finish_all(done)
 
-    def _of(self, known: dict[Tables, Transaction], tables: Tables) -> Transaction:
-        """What is known in this transaction of a pair of tables."""
-        found = known.get(tables)
-        if found is None:
-            assert self._db is not None
-            found = known[tables] = Transaction(self._db, statements(tables))
-        return found
-
-    def _still_known(self, db: sqlite3.Connection) -> dict[Tables, Transaction]:
-        """What the last transaction left behind, unless it failed or another connection has committed since."""
-        known, self._known = self._known, {}
+    def _recall(self, db: sqlite3.Connection) -> None:
+        """Go on with what the last transaction left behind, unless another connection has committed since."""
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._known_at:
-            self._known_at, known = version, {}
-        for transaction in known.values():
-            transaction.again()
-        return known
+            self._known_at, self._known = version, None
+        elif self._known is not None:
+            self._known.again()
+
+    def _on(self, db: sqlite3.Connection, tables: Tables) -> Transaction:
+        """What is known of a pair of tables. Two pairs may share one, so no more is known than of the last pair."""
+        if self._known is None or self._known.tables is not tables:
+            self._known = Transaction(db, statements(tables))
+        return self._known
 
     def _begun(self, requests: Sequence[AnyRequest], waiting: Sequence[AnyRequest]) -> sqlite3.Connection | None:
         """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
@@ -277,10 +248,10 @@ class Committing(Worker, Undoer):
             raise replaced_file(self.path)
         if self._db is None:
             if self.file.is_known:
-                self._check_file()
+                self.file.check(None)
             self._db = self._while_wanted(requests, lambda: self._open(requests))
             self.file.opened()
-            self._check_file()
+            self.file.check(self._db)
         return self._db
 
     def _open(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
@@ -334,10 +305,6 @@ class Committing(Worker, Undoer):
                     raise
             self._pause()
 
-    def _check_file(self) -> None:
-        if not self.file.is_same(self._db):
-            raise replaced_file(self.path)
-
     def _lost_meanwhile(self, done: Sequence[AnyRequest]) -> StoreUnavailableError:
         """The file went away in the moment of the commit: what it holds may come back with it, and nobody knows."""
         error = replaced_file(self.path)
@@ -346,17 +313,6 @@ class Committing(Worker, Undoer):
         return error
 
     # --- ends ------------------------------------------------------------------------------
-
-    def _roll_back(self) -> None:
-        """Leave no transaction behind; a connection that cannot even do that is given up."""
-        db = self._db
-        if db is None:
-            return
-        try:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-        except sqlite3.Error:
-            self.disconnect()
 
     def _fail(self, requests: Sequence[AnyRequest], error: BaseException) -> None:
         for request in requests:
