@@ -65,7 +65,7 @@ class CommitThread(Committing):
         self._readers = Readers(path, self.file)
         self._leaving: list[Reader] = []
         # Given up, and perhaps neither done nor undone yet: until then somebody has it. A request knows its session.
-        self._left: weakref.WeakSet[AnyRequest] = weakref.WeakSet()
+        self._left: list[weakref.ref[AnyRequest]] = []
 
     # --- what is asked ------------------------------------------------------------------------------
 
@@ -83,8 +83,9 @@ class CommitThread(Committing):
         """
         with self.gate:
             self._be_ready()
-            is_behind = bool(self._left) and not all(one.is_over for one in self._left)
-            if is_behind or request.where not in self._ready or not self._readers.submit(request):
+            if self._left:
+                self._left = [ref for ref in self._left if (one := ref()) is not None and not one.is_over]
+            if self._left or request.where not in self._ready or not self._readers.submit(request):
                 self.inbox.put(request)
 
     def give_up(self, request: AnyRequest, owes_undo: bool) -> None:
@@ -92,7 +93,7 @@ class CommitThread(Committing):
         if request.undo is None or self._pid != os.getpid():
             return
         with self.gate:
-            self._left.add(request)
+            self._left.append(weakref.ref(request))
             if not owes_undo:
                 return
             self.inbox.put(UndoMessage(request))
