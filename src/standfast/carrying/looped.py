@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
-from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
 from standfast.carrying.requests import RequestCarrier, UndoMessage, posted
-from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
+from standfast.carrying.rounds import RETRY_FIRST_S, RETRY_MAX_S, AnyRequest, Rounds, question_of
+from standfast.carrying.threads import LAST_WAIT_S, lanes_of
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions.port import Answer, Ask
@@ -96,7 +96,7 @@ def _never() -> Any:
     raise AssertionError("an awaited store is not opened in a thread")
 
 
-class _Serving(Pipelining):
+class _Serving(Rounds):
     """What the writing thread does on other networks, as a task."""
 
     def __init__(self, store: AwaitedStore, under_way: set[int]) -> None:

@@ -217,11 +217,12 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     def undo_plan(self) -> Plan[None]:
         """The plan that takes back what was done."""
         assert self.undo is not None
-        return self.undo(self.result)  # type: ignore[arg-type]  # it was done, so it has its result
+        yield from self.undo(self.result)  # type: ignore[arg-type]  # it was done, so it has its result
 
-    def undoing(self) -> Request[None]:
-        """A request for that, which stands until it is done."""
-        return Request(self.undo_plan, self.where, self.timeout_s, self.deadline, detached=True)
+    def undoing(self, patience_s: float | None = None) -> Request[None]:
+        """A request for that, in the time that is left or in so much more; without a patience it stands until done."""
+        until = self.deadline if patience_s is None else max(self.deadline, time.monotonic() + patience_s)
+        return Request(self.undo_plan, self.where, self.timeout_s, until, detached=patience_s is None)
 
     def end_undo(self) -> None:
         """It was taken back, or cannot be."""
