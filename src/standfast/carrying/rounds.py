@@ -173,6 +173,10 @@ class Rounds(Undoer):
         try:
             while self._active or not ending:
                 ending = self._take(ending)
+                if self._untaken:
+                    self._look_for_orphans()
+                if self._to_undo:
+                    self._undo_what_is_owed()
                 self._round()
             self._end()
         finally:
@@ -213,13 +217,6 @@ class Rounds(Undoer):
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
-    def _round(self) -> None:
-        if self._untaken:
-            self._look_for_orphans()
-        if self._to_undo:
-            self._undo_what_is_owed()
-        self._go_round()
-
     def _undo_what_is_owed(self) -> None:
         """Before anything else is written. What cannot be undone now is tried again before the next write."""
         others = self._active
@@ -228,7 +225,7 @@ class Rounds(Undoer):
             undoing = self._to_undo[0].undoing(UNDO_S_MIN)
             self._active = [Active(undoing, undoing.plan(), guesses=False)]
             while self._active:
-                self._go_round()
+                self._round()
             if isinstance(undoing.error, DOUBTFUL):
                 break
             if undoing.error is not None:  # it would fail for ever
@@ -236,7 +233,7 @@ class Rounds(Undoer):
             self._to_undo.pop(0).end_undo()
         self._active = others
 
-    def _go_round(self) -> None:
+    def _round(self) -> None:
         ready = self._ready()
         if not ready:
             if self._active:
@@ -311,7 +308,7 @@ class Rounds(Undoer):
     def _trouble(self) -> Exception | None:
         """Why the store cannot be reached now; None if it can."""
         try:
-            store = self._opened()
+            store = self._opened() if self._store is None else self._store
             if self._is_many:
                 store.reach()
         except Exception as error:
@@ -320,7 +317,7 @@ class Rounds(Undoer):
 
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:
-            store = self._opened()
+            store = self._opened() if self._store is None else self._store
             if not self._is_many:
                 return [ask(store, question) for question in questions]
             found: list[Answer | Exception] = store.ask_many(questions)
@@ -329,8 +326,7 @@ class Rounds(Undoer):
         return found
 
     def _opened(self) -> Any:
-        if self._store is None:
-            self._store = starting.opened(self._open_store)
+        self._store = starting.opened(self._open_store)
         return self._store
 
     def _is_ended(self, active: Active, answer: Answer | Exception) -> bool:
