@@ -5,8 +5,8 @@ whoever asked can leave, and nothing is done later (A13).
 
 One thread writes, one plan after the other, in the order they were asked for; a few read beside it, if the store may
 be shared. They belong to no event loop, so loops may come and end (A22). Each thing a plan yields is one call of the
-store, and others may write in between: the plan notices by itself. If an answer is lost, the same question is asked
-again until the deadline: whatever a plan asks for carries what a repeat is known by (A6, A8).
+store, and others may write in between: the plan notices by itself. How a store is asked, and asked again, is in
+`rounds`.
 
 Carriers of one store are shared (`shared`), and end with their last user: threads are as many as stores, not sessions.
 """
