@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from standfast.backends.sqlite import engine
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.sessions.protocol import Head
 
@@ -79,40 +78,68 @@ async def test_an_item_comes_back_although_its_session_is_closed_while_another_p
     again.close()
 
 
-async def test_an_item_comes_back_although_the_last_other_session_is_dropped_at_that_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def writers() -> list[threading.Thread]:
+    """The threads that write to SQLite files now."""
+    return [one for one in threading.enumerate() if one.name == "standfast-writer"]
+
+
+async def test_an_item_comes_back_although_everything_had_ended_when_its_caller_left(tmp_path: Path) -> None:
+    """The answer was on its way to the loop when the last session was closed."""
     path = tmp_path / "history.db"
-    before = threading.enumerate()
-    dropped, session = SQLiteSession("s", path), SQLiteSession("s", path)
-    await dropped.add_items([item("1"), item("2")])
-    await session.head()
-    (writer,) = [one for one in threading.enumerate() if one not in before and one.name == "standfast-writer"]
-    heard, go_on, registry = threading.Event(), threading.Event(), engine.registry_lock
-
-    class Slow:
-        """The lock under which users are counted, when the writer wants it."""
-
-        def __enter__(self) -> None:
-            if threading.current_thread() is writer:
-                heard.set()
-                assert go_on.wait(PATIENCE_S)
-            registry.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            registry.release()
-
-    monkeypatch.setattr(engine, "registry_lock", Slow())
+    before = writers()
+    session = SQLiteSession("s", path)
+    await session.add_items([item("1"), item("2")])
+    (writer,) = [one for one in writers() if one not in before]
     with another_program(path) as other:
         popping = await begin_pop(session, other)
-        del dropped
-        gc.collect()
-        assert heard.wait(PATIENCE_S)
+        session.close()
+        writer.join(PATIENCE_S)  # the loop stands still meanwhile, so nobody has taken the answer
+        assert not writer.is_alive()
         await cancel(popping)
-    session.close()
-    go_on.set()
-    await asyncio.to_thread(writer.join, PATIENCE_S)
-    monkeypatch.undo()
+        assert [data for (data,) in other.execute("SELECT count(*) FROM agent_messages")] == [2]
+    again = SQLiteSession("s", path)
+    assert await texts_of(again) == ["1", "2"]
+    again.close()
+
+
+async def test_a_session_that_follows_a_dropped_one_writes_behind_what_that_one_left(tmp_path: Path) -> None:
+    """Nobody else knows the session, and what was cancelled is not undone yet: until it is, its threads go on (A13)."""
+    path = tmp_path / "history.db"
+    before = writers()
+    session = SQLiteSession("s", path)
+    await session.add_items([item("1"), item("2")])
+    mine = [one for one in writers() if one not in before]
+    with another_program(path) as other:
+        popping = await begin_pop(session, other)
+        other.execute("BEGIN IMMEDIATE")
+        await cancel(popping)
+        del session, popping
+        gc.collect()
+        again = SQLiteSession("s", path)
+        adding = asyncio.create_task(again.add_items([item("3")]))
+        await asyncio.sleep(0)
+        other.execute("ROLLBACK")
+    await adding
+    assert [one for one in writers() if one not in before] == mine
+    assert await texts_of(again) == ["1", "2", "3"]
+    again.close()
+
+
+async def test_a_session_that_is_dropped_behind_a_cancelled_pop_gives_its_file_up(tmp_path: Path) -> None:
+    """What was cancelled is remembered until it is undone; it must not keep the session that it was asked by (A21)."""
+    path = tmp_path / "history.db"
+    before = writers()
+    session = SQLiteSession("s", path)
+    await session.add_items([item("1"), item("2")])
+    (writer,) = [one for one in writers() if one not in before]
+    with another_program(path) as other:
+        await cancel(await begin_pop(session, other))
+    del session
+    deadline = time.monotonic() + PATIENCE_S
+    while writer.is_alive() and time.monotonic() < deadline:
+        gc.collect()
+        await asyncio.sleep(0.01)
+    assert not writer.is_alive()
     again = SQLiteSession("s", path)
     assert await texts_of(again) == ["1", "2"]
     again.close()

@@ -18,8 +18,8 @@ import pytest
 from standfast.backends.memory.session import InMemoryStore
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
-from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
+from standfast.carrying.threads import PipelinedCarrier
 from standfast.conformance.check_context import message
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.sessions.port import Answer, Ask, Count, Listing, Look, ask

@@ -15,8 +15,7 @@ from standfast.backends.memory.session import InMemoryStore
 from standfast.carrying.arguments import batch_of
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.looped import LoopCarrier
-from standfast.carrying.pipelined import PipelinedCarrier
-from standfast.carrying.threads import ThreadCarrier
+from standfast.carrying.threads import PipelinedCarrier, ThreadCarrier
 from standfast.conformance.check_context import message
 from standfast.ground.errors import (
     LeaseLostError,

@@ -23,9 +23,8 @@ from standfast.backends.memory.session import InMemoryStore
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.inline import InlineCarrier
 from standfast.carrying.looped import LoopCarrier
-from standfast.carrying.pipelined import PipelinedCarrier
 from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier
+from standfast.carrying.threads import PipelinedCarrier, ThreadCarrier
 from standfast.conformance.check_context import message
 from standfast.engine.run_store import LogTail
 from standfast.ground.errors import (

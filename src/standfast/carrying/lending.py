@@ -27,9 +27,9 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
 from standfast.carrying.requests import UndoMessage, deliver, waiting_in
-from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Inbox, Writing
+from standfast.carrying.rounds import AT_ONCE_MAX, Active, AnyRequest, Inbox, Rounds, question_of
+from standfast.carrying.threads import LAST_WAIT_S, PipelinedCarrier
 from standfast.ground.errors import OutcomeUnknownError, StandfastError
 from standfast.sessions.port import Answer, Ask, Store
 
@@ -139,7 +139,7 @@ class LendingCarrier(PipelinedCarrier):
         self._gathered: list[AnyRequest] = []  # of one loop, which sends them in its next turn
         self._had_company = False
 
-    def _writing(self) -> Writing:
+    def _writing(self) -> Rounds:
         self._lending = Lending(self._open_store, self._writes, self._loses_answers, self._under_way)
         return self._lending
 
@@ -225,7 +225,7 @@ class LendingCarrier(PipelinedCarrier):
         super().close(timeout_s)
 
 
-class Lending(Pipelining):
+class Lending(Rounds):
     """The writing thread, and what loops do in its place."""
 
     def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool, under_way: set[int]) -> None:

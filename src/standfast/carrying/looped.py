@@ -12,15 +12,16 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
+from queue import SimpleQueue
 from typing import Any, NoReturn, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
-from standfast.carrying.pipelined import Pipelining, lanes_of, question_of
 from standfast.carrying.requests import RequestCarrier, UndoMessage, posted
-from standfast.carrying.threads import LAST_WAIT_S, RETRY_FIRST_S, RETRY_MAX_S, AnyRequest
+from standfast.carrying.rounds import RETRY_FIRST_S, RETRY_MAX_S, AnyRequest, Rounds, question_of
+from standfast.carrying.threads import LAST_WAIT_S, lanes_of
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError, WrongLoopError
 from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions.port import Answer, Ask
@@ -96,11 +97,11 @@ def _never() -> NoReturn:
     raise AssertionError("an awaited store is not opened in a thread")
 
 
-class _Serving(Pipelining):
+class _Serving(Rounds):
     """What the writing thread does on other networks, as a task."""
 
     def __init__(self, store: AwaitedStore, under_way: set[int]) -> None:
-        super().__init__(_never, None, True, under_way)
+        super().__init__(_never, SimpleQueue(), True, under_way)
         self._awaited = store
         self._undo_pause = RETRY_FIRST_S
         self.messages: deque[AnyRequest | UndoMessage] = deque()
@@ -162,16 +163,14 @@ class _Serving(Pipelining):
         """
         self._believed.clear()
         while self._to_undo:
-            plans: list[Any] = []
-            take: Callable[[Any], object] = plans.append
-            self._to_undo[0].run_undo(take)
             try:
-                question = next(plans[0])
+                plan = self._to_undo[0].undo_plan()
+                question = next(plan)
                 while True:
                     (answer,) = await self._answered([question])
                     if isinstance(answer, Exception):
                         raise answer
-                    question = plans[0].send(answer)
+                    question = plan.send(answer)
             except StopIteration:
                 self._to_undo.pop(0).end_undo()
                 self._undo_pause = RETRY_FIRST_S

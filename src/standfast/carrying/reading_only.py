@@ -23,37 +23,6 @@ class AnswersLooks(Protocol):
         ...
 
 
-class InThreads:
-    """A carrier for what answers in the calling thread: each question goes to a thread of the event loop's."""
-
-    lane = None
-
-    def __init__(self, store: AnswersLooks) -> None:
-        self._store = store
-
-    def carry(
-        self,
-        plan: MakePlan[T],
-        timeout_s: float,
-        *,
-        kind: Kind = "write",
-        undo: UndoPlan[T] | None = None,
-        durable: bool = True,
-        detached: bool = False,
-        then: Then | None = None,
-    ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan that only looks."""
-        if kind != "read":
-            return _refused(then)
-        return asyncio.to_thread(self._store.answer, plan, timeout_s)
-
-    def post(
-        self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
-    ) -> None:
-        """Refuse it."""
-        _refused(then).close()
-
-
 class ReadingOnly:
     """Another carrier, for a store that was opened to be looked at."""
 
@@ -77,13 +46,28 @@ class ReadingOnly:
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Carry out a plan that only looks."""
-        return self._inner.carry(plan, timeout_s, kind="read") if kind == "read" else _refused(then)
+        return self._read(plan, timeout_s) if kind == "read" else _refused(then)
+
+    def _read(self, plan: MakePlan[T], timeout_s: float) -> Coroutine[Any, Any, T]:
+        return self._inner.carry(plan, timeout_s, kind="read")
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
         """Refuse it."""
         _refused(then).close()
+
+
+class InThreads(ReadingOnly):
+    """A carrier for what answers in the calling thread: each question goes to a thread of the event loop's."""
+
+    lane = None
+
+    def __init__(self, store: AnswersLooks) -> None:
+        self._store = store
+
+    def _read(self, plan: MakePlan[T], timeout_s: float) -> Coroutine[Any, Any, T]:
+        return asyncio.to_thread(self._store.answer, plan, timeout_s)
 
 
 def opened_to_look() -> StoreReadOnlyError:

@@ -23,22 +23,16 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, copy_context
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from standfast.carrying.carrier import MakePlan, Then, UndoPlan
+from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.operators import tell
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
-
-Run = Callable[[Plan[Any]], object]
-"""Carries out a plan in the thread that has claimed it."""
-
-Kind = Literal["write", "read", "open"]
-"""`open` asks only that the store be there; like a read it changes nothing that can be in doubt."""
 
 
 class Stage(Enum):
@@ -220,10 +214,15 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         """Before the commit: whether nobody waits any more for what was done, and it can be taken back."""
         return self._abandoned and self.undo is not None and self.error is None
 
-    def run_undo(self, run: Run) -> None:
-        """Take back what was done."""
+    def undo_plan(self) -> Plan[None]:
+        """The plan that takes back what was done."""
         assert self.undo is not None
-        run(self.undo(self.result))  # type: ignore[arg-type]  # it was done, so it has its result
+        yield from self.undo(self.result)  # type: ignore[arg-type]  # it was done, so it has its result
+
+    def undoing(self, patience_s: float | None = None) -> Request[None]:
+        """A request for that, in the time that is left or in so much more; without a patience it stands until done."""
+        until = self.deadline if patience_s is None else max(self.deadline, time.monotonic() + patience_s)
+        return Request(self.undo_plan, self.where, self.timeout_s, until, detached=patience_s is None)
 
     def end_undo(self) -> None:
         """It was taken back, or cannot be."""

@@ -5,8 +5,8 @@ whoever asked can leave, and nothing is done later (A13).
 
 One thread writes, one plan after the other, in the order they were asked for; a few read beside it, if the store may
 be shared. They belong to no event loop, so loops may come and end (A22). Each thing a plan yields is one call of the
-store, and others may write in between: the plan notices by itself. If an answer is lost, the same question is asked
-again until the deadline: whatever a plan asks for carries what a repeat is known by (A6, A8).
+store, and others may write in between: the plan notices by itself. How a store is asked, and asked again, is in
+`rounds`.
 
 Carriers of one store are shared (`shared`), and end with their last user: threads are as many as stores, not sessions.
 """
@@ -23,33 +23,20 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying import thread_start
-from standfast.carrying.requests import FINISHED, Request, RequestCarrier, Undoer, UndoMessage, deliver
+from standfast.carrying.requests import RequestCarrier, UndoMessage
+from standfast.carrying.rounds import AnyRequest, Inbox, Reading, Rounds
 from standfast.ground.endings import AtProcessEnd
-from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
-from standfast.ground.log_helpers import session_logger as _log
-from standfast.sessions.port import Answer, Ask, Count, Listing, Look, Plan, Refused, Store, ask
+from standfast.ground.errors import SessionClosedError
+from standfast.sessions.port import Store
 
 T = TypeVar("T")
 
 
-AnyRequest = Request[Any]
-
-RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
-# A busy store is mostly free again in a moment; one that is away is asked twice a second, until the deadline.
+LANES = 16
+# More writes than these share the last lane, and then wait for each other there.
 
 LAST_WAIT_S = 5.0
 # How long the end of the process waits for what was submitted and nobody awaits.
-
-
-DOUBTFUL = (OutcomeUnknownError, StoreUnavailableError, StoreTimeoutError)
-"""What is said where nobody can ask: anything else is a store's answer, by which others can be asked for."""
-
-LOOK_AGAIN = Refused(0, "mark")
-"""For a step that the store refuses to repeat after an answer was lost (it is full now, or lets nobody write): whether
-it was done, its plan can still see."""
-
-Inbox = SimpleQueue["AnyRequest | UndoMessage | None"]
-"""None: end when all that came before is done."""
 
 
 class ThreadCarrier(RequestCarrier):
@@ -117,7 +104,7 @@ class ThreadCarrier(RequestCarrier):
 
     def _start(self) -> None:
         jobs = [self._writing().run]
-        jobs += [_Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
+        jobs += [Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
         started: list[threading.Thread] = []
         try:
             for job in jobs:
@@ -130,8 +117,8 @@ class ThreadCarrier(RequestCarrier):
             raise
         self._threads = started
 
-    def _writing(self) -> Writing:
-        return Writing(self._open_store, self._writes, self._loses_answers)
+    def _writing(self) -> Rounds:
+        return Rounds(self._open_store, self._writes, self._loses_answers)
 
     def close(self, timeout_s: float = LAST_WAIT_S) -> None:
         """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
@@ -151,133 +138,29 @@ def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:
         reads.put(None)
 
 
-class _Worker:
-    """A thread with a store of its own."""
-
-    def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
-        self._open_store, self._inbox, self._loses_answers = open_store, inbox, loses_answers
-        self._store: Store | None = None
-
-    def run(self) -> None:
-        """Do what is asked for until told to end."""
-        try:
-            while (message := self._inbox.get()) is not None:
-                self._do(message)
-                del message  # or, while this waits for the next, it would keep alive whatever its plan refers to
-            self._end()
-        finally:
-            self._close_store()
-
-    def _end(self) -> None:
-        """Do what is left to do when the thread ends: nothing, unless a subclass says so."""
-
-    def _close_store(self) -> None:
-        close = getattr(self._store, "close", None)
-        if callable(close):
-            close()
-
-    def _do(self, message: AnyRequest | UndoMessage) -> None:
-        raise NotImplementedError
-
-    def _carry_out(self, request: AnyRequest) -> bool:
-        """Do a request; whether it was done. Its outcome is in it."""
-        try:
-            request.result = self._through(request.plan(), request)
-        except _WithdrawnError:
-            return False
-        except Exception as error:
-            request.error = error
-        return request.claim()
-
-    def _through(self, plan: Plan[T], request: AnyRequest) -> T:
-        try:
-            question = next(plan)
-            while True:
-                question = plan.send(self._asked(question, request))
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    def _asked(self, question: Ask, request: AnyRequest) -> Answer:
-        """What the store answers; asked again while it is busy, and, if it can lose answers, while they are lost."""
-        is_step = not isinstance(question, Look | Listing | Count)
-        is_undo = request.stage is FINISHED
-        pause = RETRY_FIRST_S
-        if is_step:
-            request.in_doubt = False  # whoever asks for another step has seen that the one before was not done
-        while True:
-            if is_step and not is_undo and not request.claim():
-                raise _WithdrawnError
-            try:
-                if self._store is None:
-                    self._store = thread_start.opened(self._open_store)
-                return ask(self._store, question)
-            except Exception as error:
-                is_busy = isinstance(error, StoreTimeoutError)
-                request.in_doubt |= is_step and isinstance(error, OutcomeUnknownError)
-                if not (self._loses_answers or is_busy) or not request.may_try_again(error, pause):
-                    if is_step and request.in_doubt and not isinstance(error, DOUBTFUL):
-                        return LOOK_AGAIN
-                    if request.in_doubt:
-                        raise request.last_word(error) from error
-                    raise
-                request.retries += not is_busy
-            time.sleep(pause)
-            pause = min(pause * 2, RETRY_MAX_S)
+def lanes_of(base: str, count: int = LANES) -> tuple[str, ...]:
+    """A carrier's lanes. Writes that are under way at once have several, so as not to meet."""
+    return tuple(f"{base}.{number}" for number in range(count))
 
 
-class _WithdrawnError(Exception):
-    """Nobody waits for it any more, and it was not begun."""
+class PipelinedCarrier(ThreadCarrier):
+    """Carries plans to a store on a network (`Many`)."""
 
+    _under_way: set[int]
 
-class _Reading(_Worker):
-    def _do(self, message: AnyRequest | UndoMessage) -> None:
-        if isinstance(message, Request):
-            if message.claim() and self._carry_out(message):  # claiming says, too, that it is late
-                message.finish()
-            deliver([message])
+    @property
+    def lane(self) -> str | None:
+        """What a write of now is known by."""
+        if self._pid != os.getpid():
+            self._begin()
+        return self._lanes[min(len(self._under_way), LANES - 1)]
 
+    def _begin(self) -> None:
+        super()._begin()
+        self._under_way, self._lanes = set(), lanes_of(str(self._base))
 
-class Writing(_Worker, Undoer):
-    """The thread that writes."""
-
-    def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool) -> None:
-        _Worker.__init__(self, open_store, inbox, loses_answers)
-        Undoer.__init__(self)
-
-    def _do(self, message: AnyRequest | UndoMessage) -> None:
-        if isinstance(message, UndoMessage):
-            self._to_undo.append(message.request)
-            self._undo_what_is_owed()
-            return
-        self._look_for_orphans()
-        self._undo_what_is_owed()
-        if self._carry_out(message) and message.finish():
-            self._to_undo.append(message)
-            self._undo_what_is_owed()
-        self._remember([message])
-        deliver([message])
-
-    def _end(self) -> None:
-        """Undo what is to be undone: there is no next write before which it would be done."""
-        while not self._inbox.empty():  # given up since the end was asked for
-            message = self._inbox.get()
-            if isinstance(message, UndoMessage):
-                self._to_undo.append(message.request)
-        self._look_for_orphans()
-        self._undo_what_is_owed()
-
-    def _undo_what_is_owed(self) -> None:
-        """Undo what was done for callers who are gone; what cannot be undone now is tried before the next write."""
-        while self._to_undo:
-            request = self._to_undo[0]
-            try:
-                request.run_undo(lambda plan, request=request: self._through(plan, request))  # type: ignore[misc]
-            except (OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError):
-                return
-            except Exception:  # it would fail for ever; and this thread must outlive whatever happens
-                _log.exception("a cancelled operation cannot be undone")
-            self._to_undo.pop(0).end_undo()
+    def _writing(self) -> Rounds:
+        return Rounds(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
 # --- sharing ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from standfast.backends.sqlite import files
-from standfast.backends.sqlite.engine import FileCarrier, acquire
+from standfast.backends.sqlite.engine import FileCarrier
 from standfast.backends.sqlite.schema import Tables
 from standfast.sessions.port import Change, Look, Name, Plan
 
@@ -21,11 +21,11 @@ from standfast.sessions.port import Change, Look, Name, Plan
 @contextmanager
 def carrier_to(path: Path) -> Iterator[FileCarrier]:
     """The way plans take to a file, beside every session on it."""
-    found = FileCarrier(acquire(os.path.realpath(path)), Tables.of("agent_sessions", "agent_messages"))
+    found = FileCarrier(os.path.realpath(path), Tables.of("agent_sessions", "agent_messages"))
     try:
         yield found
     finally:
-        found.shared.release()
+        found.close()
 
 
 class Gate:

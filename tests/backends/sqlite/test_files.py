@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from standfast.backends.sqlite import engine, files
+from standfast.backends.sqlite import commit_thread, files
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.ground.errors import CallerError, StoreUnavailableError
 
@@ -65,7 +65,10 @@ async def test_many_open_files_cost_what_a_few_cost(tmp_path: Path) -> None:
     def is_bounded() -> bool:
         descriptors, threads = holdings()
         # A writer and a reader each; database, log, shared memory and lock, and the reader's database and log.
-        return threads - before[1] <= 2 * engine.AWAKE_MAX and descriptors - before[0] <= 6 * engine.AWAKE_MAX
+        return (
+            threads - before[1] <= 2 * commit_thread.AWAKE_MAX
+            and descriptors - before[0] <= 6 * commit_thread.AWAKE_MAX
+        )
 
     assert await asyncio.to_thread(becomes_true, is_bounded), (before, holdings())
     for one in sessions:
@@ -83,7 +86,7 @@ def _less(now: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:
 
 
 async def test_a_pop_cancelled_on_a_file_at_rest_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "AWAKE_MAX", 1)
+    monkeypatch.setattr(commit_thread, "AWAKE_MAX", 1)
     first, second = (SQLiteSession("s", tmp_path / f"{number}.db") for number in range(2))
     for _ in range(10):
         for session in (first, second):
@@ -101,7 +104,7 @@ async def test_a_pop_cancelled_on_a_file_at_rest_is_put_back(tmp_path: Path, mon
 async def test_sessions_dropped_while_their_file_rests_give_it_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "AWAKE_MAX", 1)
+    monkeypatch.setattr(commit_thread, "AWAKE_MAX", 1)
     before = await asyncio.to_thread(holdings)
     session = SQLiteSession("s", tmp_path / "0.db")
     await session.add_items([message("1")])

@@ -231,17 +231,21 @@ FORK_IN_A_COMMIT = """
         leave.wait(30)
 
     tables = Tables.of("agent_sessions", "agent_messages")
-    carrier = engine.FileCarrier(engine.acquire(os.path.realpath(sys.argv[1])), tables)
+    asyncio.run(session.get_items())
+    carrier = engine.FileCarrier(os.path.realpath(sys.argv[1]), tables)
     thread = threading.Thread(target=lambda: asyncio.run(carrier.carry(hang, 30)))
     thread.start()
     inside.wait(30)
     pid = os.fork()
     if not pid:
-        try:
-            asyncio.run(SQLiteSession("t", sys.argv[1]).get_items())
-        except StoreUnavailableError as error:
-            os._exit(7 if "fork" in str(error) else 8)
-        os._exit(9)
+        for refused in (SQLiteSession("t", sys.argv[1]), session):  # one that was opened before the fork too
+            try:
+                asyncio.run(refused.get_items())
+                os._exit(9)
+            except StoreUnavailableError as error:
+                if "fork" not in str(error):
+                    os._exit(8)
+        os._exit(7)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     leave.set()
     thread.join()

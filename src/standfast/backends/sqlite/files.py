@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from standfast.backends.sqlite import upgrade_from_1
+from standfast.backends.sqlite.faults import replaced_file
 from standfast.ground.errors import StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
 
@@ -189,6 +190,11 @@ class OpenedFile:
         """Note that a connection has opened the file: any other file under this name is not it from now on."""
         if self._identity is None:
             self._identity = _identity(self._path)
+
+    def check(self, db: sqlite3.Connection | None) -> None:
+        """Raise if it is not the one that was opened any more; as `is_same`."""
+        if not self.is_same(db):
+            raise replaced_file(self._path)
 
     def was_replaced(self) -> bool:
         """Whether it was opened and is gone, as far as can be seen without a connection."""

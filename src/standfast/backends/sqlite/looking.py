@@ -74,6 +74,7 @@ class Looking:
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self.db, self._sql = db, sql
+        self.tables = sql.tables
         self._beside = sql.tables.beside
         self._states: dict[Name, State] = {}
         self._now = time.time()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Any
 
 from standfast.backends.sqlite import files
-from standfast.backends.sqlite.faults import replaced_file, translated
+from standfast.backends.sqlite.faults import translated
 from standfast.backends.sqlite.looking import is_one_statement
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
@@ -46,7 +47,8 @@ def read(db: sqlite3.Connection, request: AnyRequest) -> Any:
 class Worker:
     """A thread that has a connection. `busy` is held while the connection is in use; os.fork waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str, file: files.OpenedFile) -> None:
+        self.path, self.file = path, file
         self.busy = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._thread: threading.Thread | None = None
@@ -63,23 +65,51 @@ class Worker:
         thread.join(timeout_s)
         return not thread.is_alive()
 
+    def disconnect(self) -> None:
+        """Close the connection; the next request opens it again. The caller holds `busy`."""
+        db, self._db = self._db, None
+        try:
+            if db is not None:
+                db.close()
+        except sqlite3.Error as error:
+            log.warning("closing %s failed: %s", self.path, error)
+
     def _run(self) -> None:
         raise NotImplementedError
+
+    def _connected(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        """Open the connection, for these, if it is not open."""
+        raise NotImplementedError
+
+    def _read(self, request: AnyRequest) -> None:
+        """Do a read and answer it."""
+        if request.claim():
+            try:
+                request.result = read(self._db or self._connected([request]), request)
+                self.file.check(self._db)  # afterwards: what was read from a file that is gone is no answer
+                request.finish()
+            except Exception as error:
+                self._roll_back()
+                request.fail(translated(error, self.path))
+        deliver([request])
+
+    def _roll_back(self) -> None:
+        """Leave no transaction behind; a connection that cannot even do that is given up."""
+        try:
+            if self._db is not None and self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            log.warning("a connection to %s was given up: %s", self.path, error)
+            self.disconnect()
 
 
 class Reader(Worker):
     """One reading connection and the thread that uses it."""
 
     def __init__(self, readers: Readers) -> None:
-        super().__init__()
-        self._readers, self._path, self._file = readers, readers.path, readers.file
+        super().__init__(readers.path, readers.file)
+        self._readers = readers
         self.start("standfast-reader")
-
-    def disconnect(self) -> None:
-        """Close the connection; the next read opens it again. The caller holds `busy`."""
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
 
     def _run(self) -> None:
         while True:
@@ -87,28 +117,15 @@ class Reader(Worker):
             if request is None:
                 break
             with self.busy:
-                self._serve(request)
+                self._read(request)
             self._readers.finished()
             del request  # or the last answer would be kept alive until the next question
         with self.busy:
             self.disconnect()
 
-    def _serve(self, request: AnyRequest) -> None:
-        if request.claim():
-            try:
-                request.result = read(self._db or self._connected(), request)
-                if not self._file.is_same(self._db):  # afterwards: what was read from a file that is gone is no answer
-                    raise replaced_file(self._path)
-                request.finish()
-            except Exception as error:
-                request.fail(translated(error, self._path))
-                self._end_transaction()
-        deliver([request])
-
-    def _connected(self) -> sqlite3.Connection:
-        if not self._file.is_same(None):
-            raise replaced_file(self._path)
-        db = files.connect(self._path)
+    def _connected(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
+        self.file.check(None)
+        db = files.connect(self.path)
         try:
             files.set_up_reader(db)
         except BaseException:
@@ -116,14 +133,6 @@ class Reader(Worker):
             raise
         self._db = db
         return db
-
-    def _end_transaction(self) -> None:
-        try:
-            if self._db is not None and self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            log.warning("a reading connection to %s was given up: %s", self._path, error)
-            self.disconnect()
 
 
 class Readers:

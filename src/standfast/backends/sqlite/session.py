@@ -8,13 +8,12 @@ file share its engine. `:memory:` is a private database per object.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Coroutine, Hashable
 from pathlib import Path
 from typing import Any, Self
 
 from standfast.backends.sqlite import files, holders
-from standfast.backends.sqlite.engine import FileCarrier, acquire, registry_lock
+from standfast.backends.sqlite.engine import FileCarrier, registry_lock
 from standfast.backends.sqlite.in_memory import MemoryCarrier
 from standfast.backends.sqlite.schema import Tables
 from standfast.carrying.carrier import Carrier
@@ -52,44 +51,29 @@ class SQLiteSession(StoredSession):
         # Where a relative path leads is decided now, as with the SDK, and not by where the process has gone since.
         self._path = None if _checked_path(db_path) == files.MEMORY else os.path.abspath(db_path)
         self._found: FileCarrier | MemoryCarrier | None = None
-        self._finalizer: weakref.finalize[..., Any] | None = None
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""
         done = super().close()
         with registry_lock:
             found, self._found = self._found, None
-            finalizer, self._finalizer = self._finalizer, None
-        if found is not None and finalizer is not None and finalizer.detach() is not None:
-            found.shared.release()
+        if isinstance(found, FileCarrier):  # a store in memory is gone with the last session that refers to it
+            found.close()
         return done
 
     def _carrier(self) -> Carrier:
-        found = self._found
-        return self._engine() if found is None or found.shared.inherited else found
+        return self._found or self._engine()
 
     def _engine(self) -> FileCarrier | MemoryCarrier:
-        """Whoever leads to the file's engine, of this process."""
-        found = self._found
-        if found is not None and not found.shared.inherited:
-            return found
+        """Whoever leads to the file's engine, or to the private database."""
         with registry_lock:
             self._check_open()
-            found = self._found
-            if found is None or found.shared.inherited:
+            if self._found is None:
                 if self._path is None:
-                    found = MemoryCarrier(self._tables)
+                    self._found = MemoryCarrier(self._tables)
                 else:
-                    found = FileCarrier(acquire(os.path.realpath(self._path), self.file_mode), self._tables)
-                self._adopt(found)
-            return found
-
-    def _adopt(self, found: FileCarrier | MemoryCarrier) -> None:
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        self._found = found
-        self._finalizer = weakref.finalize(self, found.shared.release_later)
-        self._finalizer.atexit = False  # at exit every engine is ended anyway
+                    self._found = FileCarrier(os.path.realpath(self._path), self._tables, self.file_mode)
+            return self._found
 
     def _another(self, new_id: str) -> Self:
         made = type(self)(
@@ -107,11 +91,7 @@ class SQLiteSession(StoredSession):
     def _share_with(self, made: SQLiteSession) -> None:
         """Let another session object of the same store use the same private database, if it is one."""
         if self._path is None:
-            carrier = self._engine()
-            assert isinstance(carrier, MemoryCarrier)  # without a path there is no other
-            with registry_lock:
-                carrier.shared.add_user()
-                made._adopt(carrier)
+            made._found = self._engine()
 
     def _store_key(self) -> Hashable:
         if self._path is None:

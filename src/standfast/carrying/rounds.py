@@ -1,6 +1,11 @@
-"""Carrying plans to a server, many at once and each in as few round trips as it can do with.
+"""Bringing plans to their end in rounds: each is brought to its next question, and the store is asked.
 
-Two things make it fast, and neither is seen by a plan:
+One plan after the other, where a store answers one question at a time. If an answer is lost, the same question is asked
+again until the deadline: whatever a plan asks for carries what a repeat is known by (A6, A8). What was done for callers
+who have left is undone first.
+
+To a server go many at once, each in as few round trips as it can do with. Two things make that fast, and neither is
+seen by a plan:
 
 - **What waits goes out together.** The writing thread takes every request that is there, asks each plan for its next
   question, and gives the store all of them at once (`ask_many`): one write, one read, and on PostgreSQL one commit.
@@ -12,27 +17,19 @@ Two things make it fast, and neither is seen by a plan:
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
+from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import msgspec
 
 from standfast.carrying import thread_start
-from standfast.carrying.requests import CLAIMED, OPEN, UndoMessage, claim_all, deliver
-from standfast.carrying.threads import (
-    DOUBTFUL,
-    LOOK_AGAIN,
-    RETRY_FIRST_S,
-    RETRY_MAX_S,
-    AnyRequest,
-    ThreadCarrier,
-    Writing,
-)
-from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
+from standfast.carrying.requests import CLAIMED, OPEN, Request, Undoer, UndoMessage, claim_all, deliver
+from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
+from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions.port import (
     Answer,
     Ask,
@@ -48,6 +45,7 @@ from standfast.sessions.port import (
     Sight,
     Step,
     Store,
+    ask,
     under,
 )
 from standfast.sessions.rules import LANE, LEASE
@@ -58,10 +56,22 @@ AT_ONCE_MAX = 64
 NAMES_MAX, CELLS_MAX = 4096, 64
 # What is believed about cells saves a round trip and is checked by the store, so it may be forgotten at any time.
 
-LANES = 16
-# More writes than these share the last lane, and then wait for each other there.
-
 READS = (Look, Listing, Count)
+
+RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
+UNDO_S_MIN = 1.0
+
+DOUBTFUL = (OutcomeUnknownError, StoreUnavailableError, StoreTimeoutError)
+"""What is said where nobody can ask: anything else is a store's answer, by which others can be asked for."""
+
+LOOK_AGAIN = Refused(0, "mark")
+"""For a step that the store refuses to repeat after an answer was lost (it is full now, or lets nobody write): whether
+it was done, its plan can still see."""
+
+AnyRequest = Request[Any]
+
+Inbox = SimpleQueue["AnyRequest | UndoMessage | None"]
+"""None: end when all that came before is done."""
 
 Used = tuple[Name, str]
 """A lane, by its session and its cell."""
@@ -81,31 +91,6 @@ class Many(Protocol):
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """What it answers to each, in order. Each step is atomic by itself; an error of one is no error of another."""
         ...
-
-
-def lanes_of(base: str, count: int = LANES) -> tuple[str, ...]:
-    """A carrier's lanes. Writes that are under way at once have several, so as not to meet."""
-    return tuple(f"{base}.{number}" for number in range(count))
-
-
-class PipelinedCarrier(ThreadCarrier):
-    """Carries plans to a store on a network (`Many`)."""
-
-    _under_way: set[int]
-
-    @property
-    def lane(self) -> str | None:
-        """What a write of now is known by."""
-        if self._pid != os.getpid():
-            self._begin()
-        return self._lanes[min(len(self._under_way), LANES - 1)]
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._under_way, self._lanes = set(), lanes_of(str(self._base))
-
-    def _writing(self) -> Writing:
-        return Pipelining(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
 class Active(msgspec.Struct, eq=False):
@@ -167,14 +152,24 @@ def _lanes_in(step: Any) -> list[Used]:
     return found
 
 
-class Pipelining(Writing):
-    """What the writing thread does: rounds of questions, all that can be asked at once."""
+class Rounds(Undoer):
+    """What the writing thread does: rounds of questions, all that can be asked at once.
 
-    def __init__(self, open_store: Callable[[], Store], inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
-        super().__init__(open_store, inbox, loses_answers)
+    `under_way`: for a store that can be asked several things (`Many`), the writes that have not ended.
+    """
+
+    def __init__(
+        self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool, under_way: set[int] | None = None
+    ) -> None:
+        super().__init__()
+        self._open_store, self._loses_answers = open_store, loses_answers
+        self._inbox = inbox
+        self._store: Any = None
         self._active: list[Active] = []
         self._believed: dict[Name, dict[str, bytes | None]] = {}
-        self._under_way = under_way
+        self._is_many = under_way is not None
+        self._at_once_max = AT_ONCE_MAX if self._is_many else 1
+        self._under_way: set[int] = set() if under_way is None else under_way
 
     def run(self) -> None:
         """Do what is asked for until told to end."""
@@ -182,14 +177,29 @@ class Pipelining(Writing):
         try:
             while self._active or not ending:
                 ending = self._take(ending)
+                if self._untaken:
+                    self._look_for_orphans()
+                if self._to_undo:
+                    self._undo_what_is_owed()
                 self._round()
             self._end()
         finally:
-            self._close_store()
+            close = getattr(self._store, "close", None)
+            if callable(close):
+                close()
+
+    def _end(self) -> None:
+        """Undo what is to be undone: there is no next write before which it would be done."""
+        while not self._inbox.empty():  # given up since the end was asked for
+            message = self._inbox.get()
+            if isinstance(message, UndoMessage):
+                self._to_undo.append(message.request)
+        self._look_for_orphans()
+        self._undo_what_is_owed()
 
     def _take(self, ending: bool) -> bool:
         """Take what is there; wait only if there is nothing to do. Whether the end was asked for."""
-        while not ending and len(self._active) < AT_ONCE_MAX:
+        while not ending and len(self._active) < self._at_once_max:
             if self._active and self._inbox.empty():  # nobody else takes from it
                 break
             message = self._next_message()
@@ -207,16 +217,27 @@ class Pipelining(Writing):
         if isinstance(message, UndoMessage):
             self._to_undo.append(message.request)
         else:
-            self._active.append(Active(message, message.plan()))
+            self._active.append(Active(message, message.plan(), guesses=self._is_many))
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
-    def _round(self) -> None:
-        if self._untaken:
-            self._look_for_orphans()
-        if self._to_undo:
+    def _undo_what_is_owed(self) -> None:
+        """Before anything else is written. What cannot be undone now is tried again before the next write."""
+        others = self._active
+        while self._to_undo:
             self._believed.clear()
-            self._undo_what_is_owed()
+            undoing = self._to_undo[0].undoing(UNDO_S_MIN)
+            self._active = [Active(undoing, undoing.plan(), guesses=False)]
+            while self._active:
+                self._round()
+            if isinstance(undoing.error, DOUBTFUL):
+                break
+            if undoing.error is not None:  # it would fail for ever
+                _log.error("a cancelled operation cannot be undone", exc_info=undoing.error)
+            self._to_undo.pop(0).end_undo()
+        self._active = others
+
+    def _round(self) -> None:
         ready = self._ready()
         if not ready:
             if self._active:
@@ -291,23 +312,26 @@ class Pipelining(Writing):
     def _trouble(self) -> Exception | None:
         """Why the store cannot be reached now; None if it can."""
         try:
-            if self._store is None:
-                self._store = thread_start.opened(self._open_store)
-            store: Any = self._store
-            store.reach()
+            store = self._opened() if self._store is None else self._store
+            if self._is_many:
+                store.reach()
         except Exception as error:
             return error
         return None
 
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:
-            if self._store is None:
-                self._store = thread_start.opened(self._open_store)
-            store: Any = self._store
+            store = self._opened() if self._store is None else self._store
+            if not self._is_many:
+                return [ask(store, question) for question in questions]
             found: list[Answer | Exception] = store.ask_many(questions)
         except Exception as error:
             return [error] * len(questions)
         return found
+
+    def _opened(self) -> Any:
+        self._store = thread_start.opened(self._open_store)
+        return self._store
 
     def _is_ended(self, active: Active, answer: Answer | Exception) -> bool:
         """Take an answer; whether the request has its outcome."""
@@ -425,6 +449,13 @@ class Pipelining(Writing):
         self._believed[change.name] = {
             cell: refused.cells[cell].value if cell in refused.cells else None for cell in change.cells
         }
+
+
+class Reading(Rounds):
+    """What a thread does that only reads, and takes its requests from where others do."""
+
+    def _end(self) -> None:
+        """Nothing was done that could be undone, and what is still queued is for the others."""
 
 
 def _proving(question: Ask, guessed: Mapping[Name, Mapping[str, bytes | None]]) -> Ask:
