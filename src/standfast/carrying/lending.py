@@ -156,7 +156,7 @@ class LendingCarrier(PipelinedCarrier):
                     return
                 self._under_way.discard(id(request))
         with self._gate:
-            if request.kind != "read" or self._left:
+            if request.kind != "read" or self._left.any():
                 self._pass_on()
             super()._submit(request)
 
@@ -184,7 +184,7 @@ class LendingCarrier(PipelinedCarrier):
         return False
 
     def _is_free(self) -> bool:
-        return not (self._is_closed or self._under_way or self._has_left())
+        return not (self._is_closed or self._under_way or self._left.any())
 
     def _send_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
         gathered: list[AnyRequest] = []

@@ -25,7 +25,7 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.commit_thread import CommitThread, Signal
 from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
-from standfast.carrying.requests import Request, RequestCarrier, UndoMessage
+from standfast.carrying.requests import LeftWrites, Request, RequestCarrier, UndoMessage
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
@@ -57,6 +57,7 @@ class Engine:
         self.is_awake = False
         self._stopped = False
         self._abandoned_count = self._undone_count = 0
+        self._left = LeftWrites()
         self.file = files.OpenedFile(path, mode)
         self.writer = CommitThread(path, self.file, self._on_released, self._on_rest)
         self.readers = Readers(path, self.file)
@@ -66,13 +67,14 @@ class Engine:
 
     def read(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         """Do it on a connection that cannot write, beside the writer."""
-        if request.where in self.writer.ready and self._undone_count == self._abandoned_count:
+        is_last_undone = self._undone_count == self._abandoned_count
+        if request.where in self.writer.ready and is_last_undone and not self._left.hold_back(request):
             return request.answer(self._submit_read, self.give_up)
         return self._read_later(request)
 
     async def _read_later(self, request: Request[T]) -> T:
-        """The first question opens the file and brings its tables up to date; and one that follows a cancelled pop
-        waits until the item is back at its place."""
+        """The first question opens the file and brings its tables up to date; one that follows a cancelled pop waits
+        until the item is back at its place, and one behind a write that nobody waits for until that is done (A13)."""
         abandoned_count = self._abandoned_count
         passing = Request(_nothing, request.where, request.timeout_s, time.monotonic() + request.timeout_s, "open")
         await passing.answer(self.submit, self.give_up)
@@ -85,6 +87,12 @@ class Engine:
             self._wake()
             self.writer.inbox.put(request)
 
+    def submit_detached(self, request: Request[Any]) -> None:
+        """Do it though nobody may wait for it; what is read from now on sees it."""
+        self.submit(request)
+        if request.must_be_seen:
+            self._left.add(request)
+
     def _submit_read(self, request: Request[Any]) -> None:
         with self.submit_lock:
             self._wake()
@@ -94,6 +102,8 @@ class Engine:
     def give_up(self, request: Request[Any], owes_undo: bool) -> None:
         """Nobody waits for it any more; what was done and can be undone is."""
         if request.undo is None:
+            if request.kind == "write" and request.is_left:
+                self._left.add(request)
             return
         with self.submit_lock:
             self._abandoned_count += 1
@@ -249,7 +259,7 @@ class FileCarrier(RequestCarrier):
         if request.kind == "read":
             return engine.read(request)
         if request.detached:
-            engine.submit(request)
+            engine.submit_detached(request)
         return request.answer(engine.submit, engine.give_up)
 
     def _submit(self, request: Request[Any]) -> None:
