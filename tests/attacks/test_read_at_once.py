@@ -103,7 +103,10 @@ async def two_ways(kind: str, where: str) -> AsyncIterator[tuple[Any, Any]]:
     async with AsyncExitStack() as ending:
         ending.push_async_callback(elsewhere.close)
         if kind == "postgres":
-            options, tables = {"application_name": "here"}, {"sessions_table": f"{name}_s", "messages_table": f"{name}_m"}
+            options, tables = (
+                {"application_name": "here"},
+                {"sessions_table": f"{name}_s", "messages_table": f"{name}_m"},
+            )
             here: Any = PostgresSession("s", url=servers.postgres_url(), connect_options=options, **tables)
         elif kind == "redis":
             here = RedisSession.from_url("s", url=servers.redis_url(), key_prefix=name, ttl=3600)
