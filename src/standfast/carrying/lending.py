@@ -30,7 +30,7 @@ import msgspec
 from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
 from standfast.carrying.requests import deliver, waiting_in
 from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
-from standfast.ground.errors import OutcomeUnknownError, StandfastError
+from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StandfastError
 from standfast.sessions.port import Answer, Ask
 
 PATIENCE_S_MAX = 1.0
@@ -204,9 +204,14 @@ class LendingCarrier(PipelinedCarrier):
             raise
 
     def _pass_on(self) -> None:
-        """Give what was gathered to the thread, before anything that came later."""
+        """Give what was gathered to the thread, before anything that came later; if that was told to end, refuse it."""
         for request in self._gathered:
-            self._writes.put(request)
+            if self._is_closed:
+                self._under_way.discard(id(request))
+                request.fail(SessionClosedError())
+                deliver([request])
+            else:
+                self._writes.put(request)
         self._gathered = []
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
