@@ -9,23 +9,22 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-import redis.asyncio
 from helpers.books import short
 from helpers.dying import STORED, Hang
 
-from standfast import PostgresSession, RedisSession, Runner
+from standfast import Runner
 from standfast.carrying.arguments import encoded_of
 from standfast.sessions import rules
 from standfast.sessions.port import Name, Plan
 from tests.helpers import servers
-from tests.helpers.stores import SERVERS, opened, place
+from tests.helpers.stores import SERVERS, opened, place, two_ways
 
 KINDS = [
     "sqlite",
@@ -89,32 +88,11 @@ async def read_and_closed(session: Any) -> list[Any]:
 @pytest.mark.parametrize("kind", [*SERVERS, pytest.param("client", marks=pytest.mark.redis)])
 async def test_a_read_waits_for_what_needs_several_round_trips(kind: str, tmp_path: Path) -> None:
     """A13: what this process knew of the writer's count is not true any more, and it has to look first."""
-    async with two_ways(kind, place(kind.replace("client", "redis"), tmp_path)) as (elsewhere, here):
+    async with two_ways(place(kind, tmp_path)) as (elsewhere, here):
         for count in range(0, 20, 2):
             await elsewhere.append([HELLO], writer="w", start=count)
             here.record(items=[HELLO], writer="w", start=count + 1, detached=True).close()
             assert len(await here.get_items()) == count + 2
-
-
-@asynccontextmanager
-async def two_ways(kind: str, where: str) -> AsyncIterator[tuple[Any, Any]]:
-    """Two sessions of one conversation that share no connection, as those of two processes."""
-    elsewhere, name = opened(where), where.split(" ")[1]
-    async with AsyncExitStack() as ending:
-        ending.push_async_callback(elsewhere.close)
-        if kind == "postgres":
-            options, tables = (
-                {"application_name": "here"},
-                {"sessions_table": f"{name}_s", "messages_table": f"{name}_m"},
-            )
-            here: Any = PostgresSession("s", url=servers.postgres_url(), connect_options=options, **tables)
-        elif kind == "redis":
-            here = RedisSession.from_url("s", url=servers.redis_url(), key_prefix=name, ttl=3600)
-        else:
-            client = await ending.enter_async_context(redis.asyncio.from_url(servers.redis_url()))
-            here = RedisSession("s", redis_client=client, key_prefix=name)
-        ending.push_async_callback(here.close)
-        yield elsewhere, here
 
 
 @pytest.mark.parametrize("kind", LOCKABLE)

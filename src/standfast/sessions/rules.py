@@ -19,6 +19,7 @@ import msgspec
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, are_items, decode, decode_many
 from standfast.sessions.port import (
+    Cell,
     Change,
     Count,
     Done,
@@ -455,23 +456,38 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             return popped
 
 
-def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: Lane | None) -> Plan[None]:
+def clear(
+    name: Name,
+    keeps_run: Callable[[Sight, bytes | None], bool],
+    count_alone: Callable[[Cell], bytes] | None,
+    lane: Lane | None,
+) -> Plan[None]:
     """Remove everything stored for this id, saved runs that nobody holds included (A12).
 
     `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
+    `count_alone` gives what is left of a writer's cell (None: all of it): by its digests one could still find out what
+    was said. It is another value, so a process that remembers the digests is refused, and does not store them again.
     """
+
+    prefixes = (OPEN_RUN,) if count_alone is None else (OPEN_RUN, WRITER)
 
     def decide(sight: Sight) -> Plan[Decision[None]]:
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= set((yield from runs_of(name)))
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
         cells = {cell: value_of(sight, cell) for cell in (LEASE, *(OPEN_RUN + run for run in runs))}
-        put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        for cell, found in sight.cells.items():
+            # What has expired stays as it is: written again, it would count once more.
+            if count_alone is not None and cell.startswith(WRITER) and not found.expired:
+                left = count_alone(found)
+                if left != found.value:
+                    cells[cell], put[cell] = found.value, left
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
         change = Change(name, mark=sight.mark, cells=cells, wipe=KEPT_BY_CLEAR, put=put)
         return None, [change, *(Change(Name("run", run), remove=True) for run in sorted(runs - kept))]
 
-    yield from until_done(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,)), decide, lane)
+    yield from until_done(Look(name, cells=(LEASE,), prefixes=prefixes), decide, lane)
 
 
 def runs_of(name: Name) -> Plan[list[str]]:
