@@ -1,7 +1,7 @@
 """Whoever reads at once, in the same process, sees what was submitted before it (A13, C14).
 
-What closes a run that was stopped twice is a request that needs nobody who waits. A read took a connection of its own and
-overtook it: after Ctrl-C the history was empty, and half a second later the turn was there.
+What closes a run that was stopped twice is a request that needs nobody who waits. A read took a connection of its own
+and overtook it: after Ctrl-C the history was empty, and half a second later the turn was there.
 """
 
 from __future__ import annotations
