@@ -30,7 +30,7 @@ import msgspec
 from standfast.carrying.carrier import MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.operators import tell
-from standfast.sessions.port import Look, Name, Plan
+from standfast.sessions.port import Plan
 
 T = TypeVar("T")
 
@@ -358,60 +358,6 @@ class Undoer:
         waiting = [request for ref in self._untaken if (request := ref()) is not None and not request.is_taken]
         self._to_undo += [request for request in waiting if request.is_orphaned()]
         self._untaken = [weakref.ref(request) for request in waiting if not request.is_taken]
-
-
-class LeftWrites:
-    """The writes that nobody waits for and that may still be done: what is asked for later must not overtake them (A13).
-
-    Weakly: as long as one may be done, whoever does it has it, and one that is over would keep its session alive.
-    Without a lock: a request may be given up by being collected as garbage, which can happen anywhere in here.
-    """
-
-    def __init__(self) -> None:
-        self._refs: dict[weakref.ref[Request[Any]], None] = {}
-
-    def add(self, request: Request[Any]) -> None:
-        """Remember one until it is over."""
-        self._refs[weakref.ref(request)] = None
-
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self._refs) and bool(self._open())
-
-    def hold_back(self, request: Request[Any]) -> bool:
-        """Whether a request has to wait for one of them.
-
-        A detached one may wait for another program's lock without end: only its own session waits for it.
-        """
-        return bool(self._refs) and any(not left.detached or _may_meet(left, request) for left in self._open())
-
-    def _open(self) -> list[Request[Any]]:
-        found: list[Request[Any]] = []
-        for ref in list(self._refs):
-            request = ref()
-            if request is None or request.is_over:
-                self._refs.pop(ref, None)
-            else:
-                found.append(request)
-        return found
-
-
-def _may_meet(one: Request[Any], other: Request[Any]) -> bool:
-    """Whether two requests may be about the same thing: not if each begins with a session, and not with the same."""
-    mine = _session_of(one)
-    return mine is None or mine == (_session_of(other) or mine)
-
-
-def _session_of(request: Request[Any]) -> Name | None:
-    """The session that its plan first looks at; None if that is anything else. To ask a plan is not to carry it out."""
-    plan = request.plan()
-    try:
-        question = next(plan)
-    except Exception:  # it refuses, or has nothing to ask
-        return None
-    finally:
-        plan.close()
-    return question.name if isinstance(question, Look) and question.name.kind == "session" else None
 
 
 class RequestCarrier:

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying import starting
-from standfast.carrying.requests import FINISHED, LeftWrites, Request, RequestCarrier, Undoer, UndoMessage, deliver
+from standfast.carrying.left_writes import LeftWrites
+from standfast.carrying.requests import FINISHED, Request, RequestCarrier, Undoer, UndoMessage, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as _log

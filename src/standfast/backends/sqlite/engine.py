@@ -25,7 +25,8 @@ from standfast.backends.sqlite import files
 from standfast.backends.sqlite.commit_thread import CommitThread, Signal
 from standfast.backends.sqlite.read_threads import Reader, Readers
 from standfast.backends.sqlite.schema import Tables
-from standfast.carrying.requests import LeftWrites, Request, RequestCarrier, UndoMessage
+from standfast.carrying.left_writes import LeftWrites
+from standfast.carrying.requests import Request, RequestCarrier, UndoMessage
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
