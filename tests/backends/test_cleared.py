@@ -15,6 +15,7 @@ import redis
 
 from standfast import Agent, RunConfig, Runner
 from standfast.conformance import message
+from standfast.sessions.rules import COUNTS_AT_ONCE
 from standfast.testing import ScriptedModel, assistant_message
 from tests.helpers import stores
 
@@ -54,7 +55,7 @@ async def test_a_cleared_session_leaves_no_word_of_what_was_said(kind: str, tmp_
     await session.add_items([message("quince one"), message("quince two")])
     await session.add_items([message("quince eight"), message("quince nine")])
     await asyncio.gather(*(session.pop_item() for _ in range(3)))  # each in a lane of its own
-    await session.append([message("quince three")], writer="w", start=0)
+    await session.append([message("quince three")], writer="w", start=0, digests=[b"of quince three!"])
     await session.replace([message("quince four")], upto=await session.head())
     agent = Agent("quince agent", model=ScriptedModel([[assistant_message("quince five")]]))
     await Runner.run(agent, "quince six", session=session, run_config=RunConfig(workflow_name="quince seven"))
@@ -66,6 +67,36 @@ async def test_a_cleared_session_leaves_no_word_of_what_was_said(kind: str, tmp_
         with_vacuum(where)
     left = raw(where)
     assert b"quince" not in left, left[max(0, left.index(b"quince") - 200) : left.index(b"quince") + 60]
+
+
+@pytest.mark.parametrize("kind", [*stores.SERVERS, pytest.param("client", marks=pytest.mark.redis)])
+async def test_who_remembers_what_another_process_has_cleared_does_not_store_its_digests_again(
+    kind: str, tmp_path: Path
+) -> None:
+    """A12, B1: a digest tells whoever guesses what was said. Counts go on, and a late repeat brings nothing back."""
+    where = stores.place(kind, tmp_path)
+    async with stores.two_ways(where) as (elsewhere, here):
+        await here.append([message("one")], writer="w", start=0, digests=[b"of quince number"])
+        await elsewhere.clear_session()
+        await here.append([message("two")], writer="w", start=1)
+        await here.append([message("one")], writer="w", start=0, digests=[b"of quince number"])
+        assert [await here.accepted("w"), await here.get_items()] == [2, [message("two")]]
+    assert b"quince" not in raw(where.replace("client", "redis", 1))
+
+
+@pytest.mark.parametrize("kind", stores.SHARED)
+async def test_of_any_number_of_writers_a_clear_leaves_the_counts_alone(kind: str, tmp_path: Path) -> None:
+    """A12: they are more than one step takes."""
+    where, writers = stores.place(kind, tmp_path), range(COUNTS_AT_ONCE * 2 + 1)
+    session = stores.opened(where)
+    digests = [b"of quince number"]
+    await asyncio.gather(*(session.append([message(n)], writer=f"w{n}", start=0, digests=digests) for n in writers))
+    await session.clear_session()
+    assert {await session.accepted(f"w{number}") for number in writers} == {1}
+    await session.close()
+    if kind == "sqlite":
+        with_vacuum(where)
+    assert b"quince" not in raw(where)
 
 
 def with_vacuum(where: str) -> None:

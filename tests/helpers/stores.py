@@ -71,6 +71,25 @@ def looked_at(where: str, session_id: str = "s") -> Any:
     return opened(where.replace("client", "redis", 1), session_id)
 
 
+@contextlib.asynccontextmanager
+async def two_ways(where: str) -> AsyncIterator[tuple[Any, Any]]:
+    """Two sessions of one conversation on a server that share no connection, as those of two processes."""
+    kind, name, url = where.split(" ")
+    async with contextlib.AsyncExitStack() as ending:
+        elsewhere = looked_at(where)
+        ending.push_async_callback(elsewhere.close)
+        if kind == "postgres":
+            tables = {"sessions_table": f"{name}_s", "messages_table": f"{name}_m"}
+            here: Any = PostgresSession("s", url=url, connect_options={"application_name": "here"}, **tables)
+        elif kind == "redis":
+            here = RedisSession.from_url("s", url=url, key_prefix=name, ttl=3600)
+        else:
+            client = await ending.enter_async_context(redis.asyncio.from_url(url))
+            here = RedisSession("s", redis_client=client, key_prefix=name)
+        ending.push_async_callback(here.close)
+        yield elsewhere, here
+
+
 @pytest.fixture(params=BACKENDS)
 async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     """Session "s" in a store of its own, on each of them."""

@@ -67,7 +67,7 @@ PLANS: dict[str, MakePlan] = {
     "replace": lambda s: generation_rules.replace(HERE, items("summary"), Head(s.mark_now), None, None),
     "restore": lambda s: generation_rules.restore(HERE, s.newest_now, None, None),
     "fork": lambda _: fork_rules.fork(HERE, FORK, Position(1), None, None),
-    "clear": lambda _: rules.clear(HERE, lease_rules.is_under_way, None),
+    "clear": lambda _: rules.clear(HERE, lease_rules.is_under_way, writer_rules.count_alone, None),
     "repair": lambda _: rules.repair(HERE, None),
     "lease 1": lambda _: lease_rules.acquire(HERE, asker("one"), None, lambda _: False),
     "lease 2": lambda _: lease_rules.acquire(HERE, asker("two"), None, lambda _: False),

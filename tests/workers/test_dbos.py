@@ -23,9 +23,10 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.helpers import servers
 from tests.helpers.books import done, lines, says_unknown
+from tests.helpers.processes import eventually
 from tests.workers.office import workflows_of
 from tests.workers.offices import office
-from tests.workers.waiting import is_status, outputs
+from tests.workers.waiting import PATIENCE_S, is_status, outputs
 
 pytestmark = pytest.mark.postgres
 
@@ -197,3 +198,50 @@ async def test_the_periodic_workflow_is_one_of_dbos(settings: dict[str, Any], wo
         await asyncio.to_thread(triggered.get_result, polling_interval_sec=0.1)
         await is_status(workflows, "m1", "done")
     assert lines(settings["book"]) == ["ask1"]
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_session_does_not_begin(
+    settings: dict[str, Any], workflows: Any
+):
+    """Its worker is at it and nothing is saved yet: the store says that it has ended before it has begun."""
+    session = workflows.jobs.store.session("s")
+    lease = await session.lease(ttl_s=600.0, wait_s=PATIENCE_S)  # somebody outside of the queue is at the session
+    handle = await workflows.enqueue("m1", "Payer", "a", session_id="s")
+    with office(ENGINE, settings):
+        await eventually(lambda: _has_status(handle, "PENDING"))
+        assert await workflows.cancel("m1", by="ann") is True
+        await lease.release()
+        await workflows.enqueue("m2", "Payer", "b", session_id="s")
+        await is_status(workflows, "m2", "done")
+    assert lines(settings["book"]) == ["b"]
+    assert (await workflows.jobs.store.run("m1")).status == "cancelled"
+    assert await workflows.cancel("m1", by="ann") is True
+    await session.close()
+
+
+async def test_a_run_that_nobody_has_begun_is_cancelled_in_the_queue(settings: dict[str, Any], workflows: Any):
+    await workflows.enqueue("m1", "Payer", "a", session_id="s")
+    await workflows.enqueue("m2", "Payer", "b")
+    assert [await workflows.cancel(run, by="ann") for run in ("m1", "m2", "never enqueued")] == [True] * 3
+    with office(ENGINE, settings):
+        await workflows.enqueue("m3", "Payer", "c", session_id="s")
+        await is_status(workflows, "m3", "done")
+    assert lines(settings["book"]) == ["c"]
+    assert [(await workflows.jobs.store.run(run)).status for run in ("m1", "m2")] == ["cancelled"] * 2
+
+
+async def test_a_run_is_taken_from_a_dead_worker_and_given_up(settings: dict[str, Any], workflows: Any):
+    """The run would be gone on with by whoever comes next: DBOS knows nothing of that."""
+    await workflows.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, die="a") as victim:
+        assert victim.ended() == -signal.SIGKILL
+    assert await workflows.cancel("m1", by="ann", take=True) is True
+    with office(ENGINE, settings, executor="two", tend=True):
+        await workflows.enqueue("m2", "Payer", "c", session_id="s")
+        await is_status(workflows, "m2", "done")
+    assert lines(settings["book"]) == ["a", "c"]
+    assert says_unknown((await outputs(workflows, "s"))["a"])
+
+
+async def _has_status(handle: Any, wanted: str) -> bool:
+    return bool((await handle.get_status()).status == wanted)

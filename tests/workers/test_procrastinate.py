@@ -18,6 +18,7 @@ from procrastinate.jobs import Job
 
 from standfast import RunHandedOverError
 from standfast.workers import procrastinate_queue
+from standfast.workers.jobs import RunJob
 from tests.helpers import servers
 from tests.helpers.books import done, lines, says_unknown
 from tests.workers.office import QUEUE, queue_of
@@ -350,3 +351,26 @@ async def test_a_worker_that_dies_at_the_periodic_job_does_not_stop_the_next_one
         assert set(await jobs_end(queue)) == {"succeeded"}  # the dead worker's is gone
     assert lines(settings["book"]) == ["ask1", "a"]
     assert says_unknown((await outputs(queue, "s"))["ask1"])
+
+
+async def test_a_run_that_was_cancelled_when_its_worker_had_died_before_it_began_stays_cancelled(
+    settings: dict[str, Any], queue: Any
+):
+    """Nothing was saved of it, and the queue forgets jobs: the store says that it has ended."""
+    session = queue.jobs.store.session("s")
+    lease = await session.lease(ttl_s=600.0, wait_s=PATIENCE_S)
+    await queue.enqueue("m1", "Payer", "a", session_id="s")
+    with office(ENGINE, settings) as victim:
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while [job.status for job in await queue.app.job_manager.list_jobs_async()] != ["doing"]:
+            assert asyncio.get_running_loop().time() < end
+            await asyncio.sleep(0.05)
+        victim.send(signal.SIGKILL)
+        assert victim.ended() == -signal.SIGKILL
+    assert await queue.cancel("m1", by="ann") is True
+    await lease.release()
+    assert (await queue.jobs.store.run("m1")).status == "cancelled"
+    end_of_it = await queue.jobs.perform(RunJob("m1", "Payer", "a", "s"))  # as another queue, or this one, delivers it
+    assert end_of_it.status == "cancelled"
+    assert lines(settings["book"]) == []
+    await session.close()

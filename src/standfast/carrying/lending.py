@@ -30,7 +30,7 @@ import msgspec
 from standfast.carrying.requests import UndoMessage, deliver, waiting_in
 from standfast.carrying.rounds import AT_ONCE_MAX, Active, AnyRequest, Inbox, Rounds, question_of
 from standfast.carrying.threads import LAST_WAIT_S, PipelinedCarrier
-from standfast.ground.errors import OutcomeUnknownError, StandfastError
+from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StandfastError
 from standfast.sessions.port import Answer, Ask, Store
 
 PATIENCE_S_MAX = 1.0
@@ -157,7 +157,7 @@ class LendingCarrier(PipelinedCarrier):
                     return
                 self._under_way.discard(id(request))
         with self._gate:
-            if request.kind != "read" or self._left:
+            if request.kind != "read" or self._left.any():
                 self._pass_on()
             super()._submit(request)
 
@@ -185,7 +185,7 @@ class LendingCarrier(PipelinedCarrier):
         return False
 
     def _is_free(self) -> bool:
-        return not (self._is_closed or self._under_way or self._has_left())
+        return not (self._is_closed or self._under_way or self._left.any())
 
     def _send_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
         gathered: list[AnyRequest] = []
@@ -205,9 +205,14 @@ class LendingCarrier(PipelinedCarrier):
             raise
 
     def _pass_on(self) -> None:
-        """Give what was gathered to the thread, before anything that came later."""
+        """Give what was gathered to the thread, before anything that came later; if that was told to end, refuse it."""
         for request in self._gathered:
-            self._writes.put(request)
+            if self._is_closed:
+                self._under_way.discard(id(request))
+                request.fail(SessionClosedError())
+                deliver([request])
+            else:
+                self._writes.put(request)
         self._gathered = []
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:

@@ -182,6 +182,14 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         return self._abandoned and self.stage is CLAIMED
 
     @property
+    def must_be_seen(self) -> bool:
+        """Whether what is asked for later must see it: its caller may have gone on when it was submitted.
+
+        Not so where nothing durable was asked for, as leases and tickets are: no history tells of them.
+        """
+        return self.detached and self.durable
+
+    @property
     def is_over(self) -> bool:
         """Whether it has its outcome, and has been taken back if it had to be."""
         return not self.is_open and (self.undone or not self._undo_given)

@@ -18,7 +18,7 @@ seen by a plan:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from queue import SimpleQueue
 from types import MappingProxyType
@@ -134,12 +134,12 @@ class Active(msgspec.Struct, eq=False):
             self.keep(self.question)
         return True
 
-    def is_about(self, names: Set[Name]) -> bool:
-        """Whether its question is about one of these."""
+    def names(self) -> frozenset[Name]:
+        """What its question is about."""
         question: Any = self.question
         if self.is_step:
-            return any(change.name in names for change in question)
-        return isinstance(question, Look) and question.name in names
+            return frozenset([change.name for change in question])
+        return frozenset([question.name]) if isinstance(question, Look) else NO_NAMES
 
 
 def _lanes_in(step: Any) -> list[Used]:
@@ -270,7 +270,7 @@ class Rounds(Undoer):
         # there meanwhile, it would find no trace of itself, and do it a second time.
         users = {} if is_alone else {lane: active for active in self._active for lane in active.held}
         reached, trouble = False, None
-        left = set[Name]()  # of these a change has left that nobody waits for: nothing that came later overtakes it
+        left = set[Name]()  # of these a change is under way that nobody waits for: nothing that came later overtakes it
         for active in self._active:
             request = active.request
             is_withdrawn = request.stage not in OPEN  # also one that only looks: nobody waits for what it sees
@@ -300,13 +300,15 @@ class Rounds(Undoer):
 
     @staticmethod
     def _is_behind(active: Active, users: dict[Used, Active], left: set[Name]) -> bool:
-        """Whether it has to wait for another, who uses its lane, or whom nobody waits for."""
-        is_behind = bool(left) and active.is_about(left)
+        """Whether it has to wait for another, who uses its lane, or whom nobody waits for (A13)."""
+        is_behind = bool(left) and not left.isdisjoint(active.names())
         if active.is_step:
             for lane in _lanes_in(active.question):
                 is_behind |= users.setdefault(lane, active) is not active
         if active.request.is_left:
             left |= active.written
+        elif active.request.must_be_seen:
+            left |= active.written | active.names()
         return is_behind
 
     def _trouble(self) -> Exception | None:

@@ -41,7 +41,7 @@ from standfast.ground.log_helpers import session_logger as _log
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
 from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, UnchangedLease
-from standfast.sessions.port import Name, Plan, Row
+from standfast.sessions.port import Cell, Name, Plan, Row
 from standfast.sessions.protocol import (
     ALL_ABILITIES,
     CorruptRecord,
@@ -155,7 +155,10 @@ class StoredSession(LooksInto, SessionABC):
 
     async def clear_session(self) -> None:
         """Remove everything stored for this id, except how much each writer wrote and the lease's number."""
-        await self._write(partial(rules.clear, self._name, lease_rules.is_under_way, self._lane()))
+        await self._clear(writer_rules.count_alone)
+
+    async def _clear(self, count_alone: Callable[[Cell], bytes] | None) -> None:
+        await self._write(partial(rules.clear, self._name, lease_rules.is_under_way, count_alone, self._lane()))
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Close this session object, now; awaiting the result is allowed and not needed."""

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from standfast.carrying import thread_start
+from standfast.carrying.left_writes import LeftWrites
 from standfast.carrying.requests import RequestCarrier, UndoMessage
 from standfast.carrying.rounds import AnyRequest, Inbox, Reading, Rounds
 from standfast.ground.endings import AtProcessEnd
@@ -61,7 +62,7 @@ class ThreadCarrier(RequestCarrier):
         self._pid, self._is_closed = os.getpid(), False
         self._base = uuid4().hex if self._loses_answers else None
         self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
-        self._left: list[AnyRequest] = []  # writes that nobody waits for any more, and that may still have to end
+        self._left = LeftWrites()
         self._writes: Inbox = SimpleQueue()
         self._reads: Inbox = SimpleQueue() if self._reader_count else self._writes
         self._threads: list[threading.Thread] = []
@@ -78,25 +79,20 @@ class ThreadCarrier(RequestCarrier):
                 raise SessionClosedError
             if not self._threads:
                 self._start()
-            has_left = self._has_left()
-            if request.kind == "write" or has_left:
+            if request.kind == "write" or self._left.hold_back(request):
                 if self._under_way is not None and request.kind == "write":
                     self._under_way.add(id(request))
                 self._writes.put(request)
+                if request.must_be_seen:
+                    self._left.add(request)
             else:
                 self._reads.put(request)
-
-    def _has_left(self) -> bool:
-        """Whether cancelled writes are neither done nor taken back: what follows waits for them (A13)."""
-        if self._left:
-            self._left = [left for left in self._left if not left.is_over]
-        return bool(self._left)
 
     def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
         if request.kind != "write" or self._pid != os.getpid():
             return
         with self._gate:
-            self._left.append(request)
+            self._left.add(request)
             if owes_undo:
                 self._writes.put(UndoMessage(request))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -71,7 +71,8 @@ def inside_a_call(held: Held | None, started_in: asyncio.Task[Any] | None) -> It
         yield
     finally:
         over.set()
-        _inside.reset(token)
+        with suppress(ValueError):  # its loop was closed, and it is collected as garbage in somebody else's context
+            _inside.reset(token)
 
 
 def all_around() -> list[Held]:

@@ -19,6 +19,7 @@ import msgspec
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, are_items, decode, decode_many
 from standfast.sessions.port import (
+    Cell,
     Change,
     Count,
     Done,
@@ -82,6 +83,10 @@ Report = Callable[[Row, str], None]
 WINDOW = 16
 # The least by which a look is widened that has found too few items among records that are none: it grows four times as
 # wide each time, so that a history full of broken records costs a few looks and not one for each of them.
+
+COUNTS_AT_ONCE = 256
+# How many writers a clear leaves with their count alone in the step that clears; the others follow, if there are more.
+# A step with thousands of conditions took PostgreSQL seconds.
 
 EVERY_AT_ONCE, EVERY_LOOKS_MAX = 256, 8
 # How many names of a listing are read at once where all of them are, and how often those that came meanwhile.
@@ -457,23 +462,58 @@ def pop(name: Name, report: Report, lane: Lane | None) -> Plan[Popped | None]:
             return popped
 
 
-def clear(name: Name, keeps_run: Callable[[Sight, bytes | None], bool], lane: Lane | None) -> Plan[None]:
+def clear(
+    name: Name,
+    keeps_run: Callable[[Sight, bytes | None], bool],
+    count_alone: Callable[[Cell], bytes] | None,
+    lane: Lane | None,
+) -> Plan[None]:
     """Remove everything stored for this id, saved runs that nobody holds included (A12).
 
     `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
+    `count_alone` gives what is left of a writer's cell (None: all of it): by its digests one could still find out what
+    was said. It is another value, so a process that remembers the digests is refused, and does not store them again.
     """
 
+    prefixes, has_more = (OPEN_RUN,) if count_alone is None else (OPEN_RUN, WRITER), False
+
     def decide(sight: Sight) -> Plan[Decision[None]]:
+        nonlocal has_more
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= set((yield from runs_of(name)))
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
         cells = {cell: value_of(sight, cell) for cell in (LEASE, *(OPEN_RUN + run for run in runs))}
-        put = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
+        counts = _counts_alone(sight, count_alone)
+        has_more = len(counts) > COUNTS_AT_ONCE
+        for cell, count in list(counts.items())[:COUNTS_AT_ONCE]:
+            cells[cell], put[cell] = value_of(sight, cell), count
         # The mark: a run that stored its first turn since may have come with it, and would stay without its turn.
         change = Change(name, mark=sight.mark, cells=cells, wipe=KEPT_BY_CLEAR, put=put)
         return None, [change, *(Change(Name("run", run), remove=True) for run in sorted(runs - kept))]
 
-    yield from until_done(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,)), decide, lane)
+    yield from until_done(Look(name, cells=(LEASE,), prefixes=prefixes), decide, lane)
+    while has_more:
+        sight = yield from look(Look(name, prefixes=(WRITER,), mark=False))
+        # Only of what was cleared: a writer may have begun anew since.
+        counts = [one for one in _counts_alone(sight, count_alone).items() if not sight.cells[one[0]].alive]
+        has_more = False
+        for first in range(0, len(counts), COUNTS_AT_ONCE):
+            put = dict(counts[first : first + COUNTS_AT_ONCE])
+            got = yield from commit([Change(name, cells={cell: value_of(sight, cell) for cell in put}, put=put)])
+            has_more = has_more or not isinstance(got, Done)
+
+
+def _counts_alone(sight: Sight, count_alone: Callable[[Cell], bytes] | None) -> dict[str, bytes]:
+    """What is left of each writer's cell, of those that hold more than a count."""
+    if count_alone is None:
+        return {}
+    found: dict[str, bytes] = {}
+    for cell, held in sight.cells.items():
+        # What has expired stays as it is: written again, it would count once more.
+        if cell.startswith(WRITER) and not held.expired and (count := count_alone(held)) != held.value:
+            found[cell] = count
+    return found
 
 
 def runs_of(name: Name) -> Plan[list[str]]:

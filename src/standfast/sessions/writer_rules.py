@@ -32,6 +32,7 @@ from standfast.sessions.rules import (
     DIGESTS,
     GENERATIONS,
     OPEN_RUN,
+    SEALED,
     WRITER,
     Decision,
     Lane,
@@ -77,6 +78,14 @@ def written_in(cell: Cell | None) -> Written:
         return Written()
     count, base, chunks = _COUNTS.unpack_from(cell.value)
     return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
+
+
+def count_alone(cell: Cell) -> bytes:
+    """What a clear leaves of a writer's cell (A12); all of it, if it is sealed and this is asked without the key."""
+    if cell.value.startswith(SEALED):
+        return cell.value
+    total = written_in(cell).total
+    return Written(total, total).value()
 
 
 def _known_to(batch: AppendBatch, cell: Cell | None) -> Written:

@@ -126,18 +126,33 @@ class RunWorkflows:
         if job is not None:
             await self._go_on(job)
 
-    async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
-        """Give a run up, from any process. Whether it has ended now; False: a worker is at it.
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> bool:
+        """Give a run up, from any process. Whether it has ended now; False: a worker is at it, and it goes on.
 
-        Nothing interrupts that worker: DBOS stops a workflow between its steps, and this one has none.
+        Nothing interrupts that worker: DBOS stops a workflow between its steps, and this one has none. `take`: the run
+        is taken from it, alive or dead, as `Store.cancel` does; it stores nothing more, and what it had begun is said
+        to be unknown. A run that has not begun, in the queue or while it waits for its session, does not begin.
         """
         await DBOS.cancel_workflow_async(run_id)
         try:
-            await self.jobs.store.cancel(run_id, by=by, reason=reason)
-        except (NotFoundError, RunStateError):
-            return True  # it had not begun, or has ended
+            await self.jobs.store.cancel(run_id, by=by, reason=reason, take=take)
+        except NotFoundError:
+            return await self._call_off(run_id, by=by)
+        except RunStateError:
+            return True  # it has ended
         except (SessionBusyError, RunClaimedError):
             return False
+        return True
+
+    async def _call_off(self, run_id: str, *, by: str) -> bool:
+        """Say in the store that a run has ended of which nothing is there: a worker may have it, and wait."""
+        workflow = await DBOS.get_workflow_status_async(run_id)
+        if workflow is None or workflow.input is None:
+            return True  # nobody was ever asked for it
+        try:
+            await self.jobs.call_off(RunJob(*workflow.input["args"]), by=by)
+        except RunClaimedError:
+            return False  # it has begun in this moment
         return True
 
     async def tend(self) -> dict[str, int]:

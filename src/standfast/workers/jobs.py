@@ -14,8 +14,11 @@ from typing import Any, Literal, Self
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
+from standfast.driver.fresh import own_items
 from standfast.driver.result import RunResult
-from standfast.engine.codec import decode_saved, has_ended
+from standfast.driver.unfinished import given_up
+from standfast.engine.codec import RunRecord, decode_saved, has_ended
+from standfast.engine.run import Owner, begin
 from standfast.engine.run_store import RunSummary
 from standfast.face.runner import Runner
 from standfast.face.starting import named_agents
@@ -198,6 +201,28 @@ class RunJobs:
         """
         view = await self.store.decide(run_id, call_id, approve, by=by, reason=reason)
         return None if view.waiting else await self.job_of(run_id)
+
+    async def call_off(self, job: RunJob, *, by: str) -> None:
+        """Give a run up of which nothing is saved: whoever comes to start it is told that it has ended.
+
+        Raises RunClaimedError if it has begun since.
+        """
+        owner = Owner() if job.session_id is None else Owner("session", job.session_id)
+        fresh = begin(run_id=job.run_id, agent=job.agent, input_items=own_items(job.input or []), owner=owner)
+        record = RunRecord(given_up(f"{by} cancelled the run.", fresh, 0))
+        session = self.store.session(ANCHOR)
+        try:
+            await session.run_store().save_run(
+                job.run_id,
+                expect=0,
+                head=record.head(),
+                tails=record.tails({}),
+                status=record.status,
+                agent=record.agent,
+                session_id=record.session_id,
+            )
+        finally:
+            await session.close()
 
     async def recover(self) -> dict[str, int]:
         """Go on with every run of the store that has nobody and that one of the agents can continue: one pass.

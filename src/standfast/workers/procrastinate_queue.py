@@ -90,10 +90,11 @@ class RunQueue:
         if not any(job.status == "aborted" for job in jobs):
             return False
         try:
-            await self.jobs.store.run(run_id)
+            view = await self.jobs.store.run(run_id)
         except NotFoundError:
             return True  # its worker was told while the run waited for its session
-        return False  # it had begun, and its record says how it has ended
+        # Else it had begun, and its record says how it has ended: what is called off is saved once, and never begun.
+        return view.status == "cancelled" and view.revision == 1
 
     async def decide(self, run_id: str, call_id: str, approve: bool, *, by: str, reason: str | None = None) -> None:
         """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
@@ -114,7 +115,8 @@ class RunQueue:
         """
         manager = self.app.job_manager
         is_told = False
-        for job in await manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)):
+        jobs = list(await manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)))
+        for job in jobs:
             if job.id is not None and job.status in ("todo", "doing"):
                 await manager.cancel_job_by_id_async(job.id, abort=True)
                 is_told = is_told or job.status == "doing"
@@ -124,15 +126,26 @@ class RunQueue:
         while True:
             is_late = time.monotonic() >= end
             try:
-                await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
-            except (NotFoundError, RunStateError):
-                return True  # it had not begun, or has ended
+                try:
+                    await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
+                except NotFoundError:  # it had not begun; a worker may have it, and a message may come again
+                    await self._call_off(jobs, by)
+            except RunStateError:
+                return True  # it has ended
             except (SessionBusyError, RunClaimedError):
                 if is_late:
                     return False
                 await asyncio.sleep(GIVING_UP_POLL_S)
             else:
                 return True
+
+    async def _call_off(self, jobs: Iterable[Job], by: str) -> None:
+        """Say in the store that a run has ended of which nothing is there; nothing, if it was in no queue."""
+        for job in jobs:
+            if job.task_kwargs.get("input") is not None:
+                given: Any = job.task_kwargs
+                await self.jobs.call_off(RunJob(**given), by=by)
+                return
 
     async def _defer(self, job: RunJob) -> int | None:
         # One run, or one conversation, at a time and in order: whoever waited for a lease would keep a place of its

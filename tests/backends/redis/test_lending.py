@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from standfast import OutcomeUnknownError, RedisSession
+from standfast import OutcomeUnknownError, RedisSession, SessionClosedError
 from standfast.backends.redis.session import READERS
 from standfast.carrying import lending
 from standfast.conformance import message
@@ -288,6 +288,27 @@ def test_what_another_loop_has_gathered_is_left_to_it(session: RedisSession) -> 
 
     in_threads(first, second)
     assert asyncio.run(words(session))[-3:] == ["A", "B", "C"]
+
+
+async def test_who_is_closed_out_while_their_loop_sends_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A19: another thread closes the carrier, as the end of the process does, in the moment a loop takes up what it has
+    gathered. Behind the end nobody does it any more: the callers waited for their deadline."""
+    session = opened(servers.redis_url(), timeout_s=5.0)
+    await warmed(session)
+    await keep_company(session)
+    carrier: Any = session._carrier()
+    lend = lending.Lending.lend
+
+    def closed_first(self: Any, requests: Any) -> bool:
+        closing = threading.Thread(target=carrier.close)
+        closing.start()
+        closing.join()
+        return lend(self, requests)
+
+    monkeypatch.setattr(lending.Lending, "lend", closed_first)
+    told = await asyncio.gather(*(add(session, f"late {place}") for place in range(4)), return_exceptions=True)
+    assert [type(error) for error in told] == [SessionClosedError] * 4
+    await session.close()
 
 
 def test_what_the_thread_has_done_for_one_loop_is_not_handed_out_in_another(

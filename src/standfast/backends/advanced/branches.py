@@ -20,7 +20,7 @@ from standfast.backends.advanced.turns import MAIN, is_user
 from standfast.carrying.carrier import Carrier, MakePlan
 from standfast.carrying.through import CarrierThrough, ChangePlan
 from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionConflictError
-from standfast.sessions import fork_rules, lease_rules, rules
+from standfast.sessions import fork_rules, lease_rules, rules, writer_rules
 from standfast.sessions.port import Answer, Arrange, Ask, Change, Done, Look, Name, Plan, Range, Rows
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import BRANCHES
@@ -257,7 +257,7 @@ def _check_there(name: Name, found: Branches, branch: str) -> Name:
 def clear(name: Name) -> Plan[At]:
     """Remove the conversation with all its branches (A12). Names of branches stay used."""
     found, _ = yield from known(name)
-    yield from rules.clear(name, lease_rules.is_under_way, None)
+    yield from rules.clear(name, lease_rules.is_under_way, writer_rules.count_alone, None)
     if found is None:
         return At(MAIN, 0)
     gone = [Name("session", one) for one in [*(branch.id for branch in found.made.values()), found.main] if one]

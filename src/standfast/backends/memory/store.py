@@ -307,10 +307,10 @@ class MemoryStore:
             self._forget_times(self._names.pop(name))
             return None
         # Somebody holds it: its cells are left, and say that what they belong to has expired; also those that a clear
-        # had left. What was put while there was no incarnation belongs to none, and from now on ends with the hold.
+        # has left or put, and what was put before there was an incarnation (a lease, for which it does not matter).
         if stored.epoch:
             self._empty(stored, stored.cells)
-        stored.cells = {cell: (value, epoch and EXPIRED) for cell, (value, epoch) in stored.cells.items()}
+        stored.cells = {cell: (value, EXPIRED) for cell, (value, _) in stored.cells.items()}
         stored.expires = stored.held_until
         return stored
 

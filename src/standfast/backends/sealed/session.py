@@ -18,7 +18,14 @@ from standfast.backends.sealed.records import Records, Unreadable, fault_in, sco
 from standfast.backends.sealed.reseal import resealed, resealed_run
 from standfast.carrying.carrier import Carrier
 from standfast.carrying.session import StoredSession
-from standfast.ground.errors import AbilityMissingError, CallerError, InvalidSettingError, ReadBudgetError
+from standfast.ground.errors import (
+    AbilityMissingError,
+    CallerError,
+    InvalidSettingError,
+    ReadBudgetError,
+    SealBrokenError,
+    SealKeyError,
+)
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.port import Name, Row
 from standfast.sessions.protocol import ALL_ABILITIES, CorruptRecord, Session, SessionSettings, effective_limit
@@ -137,6 +144,15 @@ class EncryptedSession(StoredSession):
         ring.forget()
         await self.underlying_session.clear_session()
         return receipt
+
+    async def clear_session(self) -> None:
+        """Remove everything stored for this id, except how much each writer wrote and the lease's number."""
+        try:
+            await super().clear_session()
+        except (SealBrokenError, SealKeyError):
+            # A writer's cell does not open, and nothing was done. It stays as it is; whether the key fits to what was
+            # said is looked at once more, and refused if it must not be cleared.
+            await self._clear(None)
 
     # --- records that do not open -------------------------------------------------------------------------------------
 

@@ -10,13 +10,13 @@ import itertools
 import os
 import threading
 import time
-import weakref
 from contextlib import ExitStack
 from enum import Enum
 from queue import Empty, SimpleQueue
 
 from standfast.backends.sqlite.committing import Committing
 from standfast.backends.sqlite.read_threads import AnyRequest, Reader, Readers
+from standfast.carrying.left_writes import LeftWrites
 from standfast.carrying.requests import Request, UndoMessage
 from standfast.ground.errors import SessionClosedError, StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
@@ -64,8 +64,7 @@ class CommitThread(Committing):
         self._pid = os.getpid()
         self._readers = Readers(path, self.file)
         self._leaving: list[Reader] = []
-        # Given up, and perhaps neither done nor undone yet: until then somebody has it. A request knows its session.
-        self._left: list[weakref.ref[AnyRequest]] = []
+        self._left = LeftWrites()
 
     # --- what is asked ------------------------------------------------------------------------------
 
@@ -75,25 +74,32 @@ class CommitThread(Committing):
             self._be_ready()
             self.inbox.put(request)
 
+    def submit_detached(self, request: AnyRequest) -> None:
+        """Do it though nobody may wait for it; what is read from now on sees it (A13)."""
+        with self.gate:
+            self.submit(request)
+            if request.must_be_seen:
+                self._left.add(request)
+
     def submit_read(self, request: AnyRequest) -> None:
         """Do it on a connection that cannot write, beside the writer.
 
-        The writer does it where there are no tables yet, behind a cancelled write that may have to be undone, and where
-        no thread can be had: behind what is to be written, which is better than not at all.
+        The writer does it where there are no tables yet, behind a write that nobody waits for and that may still be
+        done or undone, and where no thread can be had: behind what is to be written, which is better than not at all.
         """
         with self.gate:
             self._be_ready()
-            if self._left:
-                self._left = [ref for ref in self._left if (one := ref()) is not None and not one.is_over]
-            if self._left or request.where not in self._ready or not self._readers.submit(request):
+            is_behind = self._left.hold_back(request)
+            if is_behind or request.where not in self._ready or not self._readers.submit(request):
                 self.inbox.put(request)
 
     def give_up(self, request: AnyRequest, owes_undo: bool) -> None:
         """Nobody waits for it any more; what was done and can be undone is."""
-        if request.undo is None or self._pid != os.getpid():
+        if request.kind != "write" or self._pid != os.getpid():
             return
         with self.gate:
-            self._left.append(weakref.ref(request))
+            if request.undo is not None or request.is_left:
+                self._left.add(request)
             if not owes_undo:
                 return
             self.inbox.put(UndoMessage(request))

@@ -82,17 +82,25 @@ class Committing(Worker, Undoer):
     def _commit_group(self, able: list[AnyRequest]) -> None:
         requests: list[AnyRequest] = []
         reads: list[AnyRequest] = []
-        is_durable = False
+        reads_behind: list[AnyRequest] = []
         for request in able:
             if request.kind == "write":
                 requests.append(request)
-                is_durable = is_durable or request.durable
+            elif any(write.must_be_seen for write in requests):
+                reads_behind.append(request)
             else:
                 reads.append(request)
         if reads:
             self._undo(())  # if it can be done at once: who reads after a cancelled pop sees the item at its place
             for request in reads:
                 self._read(request)  # and answer it now: the writes of its group may wait for a lock
+        try:
+            self._write_group(requests)
+        finally:
+            for request in reads_behind:
+                self._read(request)
+
+    def _write_group(self, requests: list[AnyRequest]) -> None:
         trouble = self._undo(requests) if self._to_undo else None
         if trouble is not None:
             self._fail(requests, trouble)  # nothing may be written before it
@@ -101,6 +109,7 @@ class Committing(Worker, Undoer):
             return
         # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
         # the log from its beginning.
+        is_durable = any(request.durable for request in requests)
         if not is_durable:
             self._connected(requests).execute("PRAGMA synchronous=NORMAL")
         try:

@@ -73,7 +73,7 @@ class FileCarrier(RequestCarrier):
     def _answered(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         threads = self.engine.threads
         if request.detached:
-            threads.submit(request)
+            threads.submit_detached(request)
         return request.answer(threads.submit_read if request.kind == "read" else threads.submit, threads.give_up)
 
     def _submit(self, request: Request[Any]) -> None:

@@ -149,6 +149,8 @@ async def a_count_survives_pop_and_clear(lab: Lab) -> None:
     await lab.holds(session, [*batch("run", 3)[:2], message("fourth")], "the writer went on after a pop")
     await session.clear_session()
     lab.same(await session.accepted("run"), 4, "a clear, by the count")
+    await session.clear_session()
+    lab.same(await session.accepted("run"), 4, "a second clear, by the count")
     await session.append([*batch("run", 3), message("fourth")], writer="run", start=0)
     await lab.holds(session, [], "a late repeat of what was cleared")
     await session.append([message("fifth")], writer="run", start=4)
