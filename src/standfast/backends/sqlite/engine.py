@@ -81,9 +81,13 @@ class Engine:
 
     def submit(self, request: Request[Any] | UndoMessage) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
-        with self.submit_lock:
+        lock = self.submit_lock
+        lock.acquire()  # half of what a `with` takes, and every turn comes through here
+        try:
             self._wake()
             self.writer.inbox.put(request)
+        finally:
+            lock.release()
 
     def _submit_read(self, request: Request[Any]) -> None:
         with self.submit_lock:
