@@ -13,11 +13,13 @@ from typing import Any
 
 from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.looking import NO_EPOCH, Looking, State, between
-from standfast.backends.sqlite.rows import insert, insert_loaded, write_all
+from standfast.backends.sqlite.rows import Part, insert, insert_loaded, part_of, write_all
 from standfast.backends.sqlite.schema import TablesBeside
 from standfast.backends.sqlite.statements import Statements, numbered
 from standfast.backends.sqlite.values import BEYOND, after_text, labels_text, now_text, time_text
-from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step, Tag
+from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step
+from standfast.sessions.rules import WRITER, Add
+from standfast.sessions.writer_rules import Append, straight_on
 
 
 class Transaction(Looking):
@@ -41,7 +43,7 @@ class Transaction(Looking):
         self._last_id = 0  # the newest row id there ever was; 0: not known
         self._first_id = 0  # that of the first row that is not written yet
         self._is_together = self._is_unwritten = False
-        self._parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
+        self._parts: list[Part] = []
         self._cells: dict[tuple[State, str], None] = {}
         self._touched: dict[Kind, dict[State, None]] = {"session": {}, "run": {}}  # the last one changed last
         self.step_count = 0
@@ -52,7 +54,7 @@ class Transaction(Looking):
         """Do the whole step if all conditions hold."""
         for place, change in enumerate(step):
             state = self._states.get(change.name) or self._load(change.name)
-            is_doubted = change.mark is not None or change.prefix is not None
+            is_doubted = change.prefix is not None or (change.mark is not None and change.mark != state.mark)
             for cell, value in change.cells.items():
                 stored = state.cells.get(cell)
                 if stored is None or stored[1] is not value:  # else it is the very one that was looked at
@@ -71,6 +73,43 @@ class Transaction(Looking):
         if self._is_unwritten and not self._is_together:
             self.flush()
         return Done(marks)
+
+    # What nearly every turn does, without a look, a step and their answers: these were a third of what the thread that
+    # writes does for a turn. Neither does anything where a plan must be carried out, and says so.
+
+    def append(self, wanted: Append) -> str | None:
+        """Do an append that goes straight on (`straight_on`): where the live rows end then."""
+        batch, state = wanted.batch, self._states.get(wanted.name)
+        cell = WRITER + batch.writer
+        if state is None or cell not in state.cells:
+            return None
+        stored = state.cells[cell]
+        put = straight_on(batch) if stored is None else straight_on(batch, stored[1], stored[0] == state.epoch)
+        if put is None or not self._is_plain(state):
+            return None
+        self._add(state, batch.encoded, batch.writer, batch.start, put)
+        return state.mark
+
+    def add(self, wanted: Add) -> bool:
+        """Do an `add` of rows that are nobody's in particular: whether it was done."""
+        state = self._states.get(wanted.name)
+        if state is None or wanted.lane is not None or not self._is_plain(state):
+            return False
+        self._add(state, wanted.encoded, "", 0, {})
+        return True
+
+    def _is_plain(self, state: State) -> bool:
+        """Whether adding to this session takes nothing but rows, cells and a touch."""
+        return bool(state.epoch and self._changed) and self._beside is None
+
+    def _add(self, state: State, data: Sequence[bytes], writer: str, start: int, put: Mapping[str, bytes]) -> None:
+        self._touch_later("session", state)
+        self._push(state, (state.id, data, writer, start, None))
+        for cell, value in put.items():
+            self._put_later(state, cell, value)
+        self.step_count += 1
+        if not self._is_together:
+            self.flush()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -135,16 +174,13 @@ class Transaction(Looking):
         if is_touched:
             if not state.epoch:
                 self._begin(name, state)
-            self._is_unwritten = True
-            touched = self._touched[name[0]]
-            touched.pop(state, None)
-            touched[state] = None
+            self._touch_later(name[0], state)
         if change.labels is not None:
             self._label(change, state)
         if is_moved:
             self._move(change, state)
         if push:
-            self._push(name[1], state, push)
+            self._push(state, part_of(name[1], push))
         for prefix in change.sweep:
             self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
             state.cells.clear()
@@ -152,9 +188,7 @@ class Transaction(Looking):
             if value is None:
                 self._take(state, cell)
             else:
-                self._cells[state, cell], self._is_unwritten = None, True
-                state.cells[cell] = (state.epoch, value)
-                self._known_bytes += len(value)
+                self._put_later(state, cell, value)
         if not is_touched and (push or change.arrange):  # rows that a listing would take for another program's
             self.flush()
             self.db.execute(self._sql.see, (self._seen,))
@@ -162,18 +196,31 @@ class Transaction(Looking):
             self._follow(change, self._beside)
         return state
 
-    def _push(self, session_id: str, state: State, rows: Sequence[tuple[bytes, Tag]]) -> None:
+    def _touch_later(self, kind: Kind, state: State) -> None:
+        """Move a name on when names are written; it comes behind those that were touched before."""
+        self._is_unwritten = True
+        touched = self._touched[kind]
+        touched.pop(state, None)
+        touched[state] = None
+
+    def _put_later(self, state: State, cell: str, value: bytes) -> None:
+        """Put a cell when cells are written."""
+        self._cells[state, cell], self._is_unwritten = None, True
+        state.cells[cell] = (state.epoch, value)
+        self._known_bytes += len(value)
+
+    def _push(self, state: State, part: Part) -> None:
         """Add rows behind the live ones, now or when they are written: the ids that they will have are known."""
         first = self._last_id + 1
         if first == 1:  # which ids come next is known once some were given
-            first = insert(self.db, self._sql, [(session_id, rows)])
+            first = insert(self.db, self._sql, [part])
         else:
             if not self._parts:
                 self._first_id, self._is_unwritten = first, True
-            self._parts.append((session_id, rows))
+            self._parts.append(part)
         if not state.first:
             state.first = first
-        state.newest = self._seen = self._last_id = first + len(rows) - 1
+        state.newest = self._seen = self._last_id = first + len(part[1]) - 1
 
     def _follow(self, change: Change, beside: TablesBeside) -> None:
         """Bring what another program says of messages up to date with them."""
@@ -266,7 +313,7 @@ class Transaction(Looking):
                 statement = sql.box_to_live if part.box else sql.live_to_live
                 db.execute(statement, self._range(session_id, part))
             else:
-                insert(self.db, self._sql, [(session_id, part)])
+                insert(self.db, self._sql, [part_of(session_id, part)])
         if arrange.box:
             db.execute(sql.delete_box, (session_id, arrange.box))
         for part in arrange.keep:
