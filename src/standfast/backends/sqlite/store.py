@@ -15,11 +15,14 @@ from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.looking import NO_EPOCH, Looking, State, between
 from standfast.backends.sqlite.rows import Part, insert, insert_loaded, part_of, write_all
 from standfast.backends.sqlite.schema import TablesBeside
-from standfast.backends.sqlite.statements import Statements, numbered
+from standfast.backends.sqlite.statements import Statements, chunks, numbered
 from standfast.backends.sqlite.values import BEYOND, after_text, labels_text, now_text, time_text
 from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step
 from standfast.sessions.rules import WRITER, Add
 from standfast.sessions.writer_rules import Append, straight_on
+
+NEWEST_MAX = 256
+# How many of the names that changed last are kept in mind, in their order: about as many as a group has.
 
 
 class Transaction(Looking):
@@ -38,7 +41,7 @@ class Transaction(Looking):
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         super().__init__(db, sql)
         self._changed: dict[Kind, int] = {}  # the newest change number of each kind, once it was asked for
-        self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
+        self._newest: dict[Kind, list[str]] = {}  # whose changes were the last ones, the very last at the end
         self._seen = 0  # the newest row id there is
         self._last_id = 0  # the newest row id there ever was; 0: not known
         self._first_id = 0  # that of the first row that is not written yet
@@ -379,8 +382,11 @@ class Transaction(Looking):
 
     def _touch(self, kind: Kind, touched: Collection[State]) -> None:
         """Move these names on: the last of them comes first in a listing."""
-        now, is_one = now_text(self._now), len(touched) == 1
+        now = now_text(self._now)
         now_bytes = now.encode()
+        ids, newest = [state.id for state in touched], self._newest.get(kind, [])
+        if newest[-len(ids) :] == ids and self._stay_first(kind, touched, ids, now, now_bytes):
+            return
         values: list[str | int | None] = []
         if kind not in self._changed:
             self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
@@ -393,19 +399,46 @@ class Transaction(Looking):
             if state.created is None:
                 state.created = state.updated
             text = state.new_labels
-            if is_one and self._newest.get(kind) == state.id and (text is None or text.encode() == state.labels):
-                # It stands first already. Its number is left alone, and with it every index over it.
-                state.made = state.new_labels = None
-                self.db.execute(self._sql.still_newest[kind], (updated, *seen, state.id))
-                return
             if text is not None:
                 state.labels, state.new_labels = text.encode(), None
             number += 1
             # Of a name that is there, the time when it was made stays as it is: the statement says so.
             values += (state.id, state.made or updated, updated, state.epoch.decode(), number, text, *seen)
             state.made = None
-        self._newest[kind], self._changed[kind] = state.id, number
+        self._changed[kind] = number
+        again = set(ids)
+        self._newest[kind] = [one for one in newest[-NEWEST_MAX:] if one not in again] + ids
         write_all(self.db, self._sql.touch[kind], 6 + len(seen), values)
+
+    def _stay_first(
+        self, kind: Kind, touched: Collection[State], ids: Sequence[str], now: str, now_bytes: bytes
+    ) -> bool:
+        """Move on names that stand first already, in this very order; False, with nothing done, if more is to be said.
+
+        Their numbers are left alone, and with them every index over those: half of what a touch costs. One session
+        that is written again and again is such a case, and so are many that take turns.
+        """
+        updated = now
+        for state in touched:
+            text, before = state.new_labels, state.updated
+            if text is not None and text.encode() != state.labels:
+                return False
+            if before is not None and before >= now_bytes:
+                if len(ids) > 1:
+                    return False  # each has a moment of its own
+                updated = after_text(before)
+                now_bytes = updated.encode()
+        for state in touched:
+            state.updated = now_bytes
+            state.made = state.new_labels = None
+        said = (updated, self._seen) if kind == "session" else (updated,)
+        statement = self._sql.still_first[kind]
+        if len(ids) == 1:
+            self.db.execute(statement(1), (*said, ids[0]))
+            return True
+        for start, size in chunks(len(ids)):
+            self.db.execute(statement(size), (*said, *ids[start : start + size]))
+        return True
 
     # --- the order of changes ------------------------------------------------------------------------------
 
