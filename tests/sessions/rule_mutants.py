@@ -23,6 +23,7 @@ MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("a gap is filled", WRITERS, "if not 0 <= start <= total:", "if start < 0:"), "B1", "a_gap_is_refused"),
     (Mutant("digests are not compared", WRITERS, "stored.get(ordinal, given) != given", "stored is given"), "B1", "another_item_under_the_same_number_is_refused"),
     (Mutant("a repeat is stored again", WRITERS, "encoded, digests = encoded[total - start :], digests[total - start :]", "pass"), "B1", "a_repeated_append_stores_each_item_once"),
+    (Mutant("every batch is taken for a new one", WRITERS, "if batch.start != known.total or", "if"), "B1", "a_repeated_append_stores_each_item_once"),
     (Mutant("older digests are lost", WRITERS, "put[chunk_cell(writer, chunks + number)] =", "put[writer] ="), "B1", "another_item_under_the_same_number_is_refused"),
     (Mutant("an append on any head", WRITERS, "        check_head(name, expect, sight)\n    put = grown", "        expect = None\n    put = grown"), "B2", "a_change_on_a_session_that_moved_is_refused_with_both_heads"),
     (Mutant("written leaves generations out", WRITERS, "kept = (*boxes.values(), sight.rows[0])", "kept = (sight.rows[0],)"), "B1", "a_count_survives_replace_and_undo"),

@@ -141,14 +141,16 @@ class StoredSession(LooksInto, SessionABC):
         if not encoded:
             return self._check_open()
         carrier = self._opened()
-        await carrier.carry(partial(rules.add, self._name, encoded, _lane_of(carrier)), self.timeout_s)
+        await carrier.carry(rules.Add(self._name, encoded, _lane_of(carrier)), self.timeout_s)
 
     async def pop_item(self) -> Item | None:
         """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
-        lane = self._lane()
-        undo_lane = None if lane is None else self._lane(UNDO)
-        popped = await self._write(
+        carrier = self._opened()
+        lane = _lane_of(carrier)
+        undo_lane = None if lane is None else _lane_of(carrier, UNDO)
+        popped = await carrier.carry(
             partial(rules.pop, self._name, self._report, lane),
+            self.timeout_s,
             undo=partial(writer_rules.put_back, self._name, undo_lane),
         )
         return None if popped is None else popped.item
@@ -190,7 +192,7 @@ class StoredSession(LooksInto, SessionABC):
         fence = None if lease is None else self._fence(lease)
         batch = batch_of(items, writer, start, expect, digests)
         if fence is None:
-            return await self._write(partial(writer_rules.append, self._name, batch))
+            return await self._opened().carry(writer_rules.Append(self._name, batch), self.timeout_s)
         return (await self._write(partial(run_rules.record, Recording(self._name, [batch], None, fence)))).head
 
     def _fence(self, lease: Lease | None) -> Fence | None:

@@ -52,6 +52,7 @@ CHUNK = 32
 
 _CHUNK_BYTES = CHUNK * DIGEST_BYTES
 _COUNTS = struct.Struct("!QQI")
+_counts_in, _counts_of, _COUNTS_BYTES = _COUNTS.unpack_from, _COUNTS.pack, _COUNTS.size
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
@@ -69,15 +70,23 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
     def value(self) -> bytes:
         """What the writer's cell holds."""
-        return _COUNTS.pack(self.total, self.base, self.chunks) + self.latest
+        return _counts_of(self.total, self.base, self.chunks) + self.latest
+
+
+_NOTHING_WRITTEN = Written()
 
 
 def written_in(cell: Cell | None) -> Written:
     """What a writer's cell says."""
     if cell is None:
-        return Written()
-    count, base, chunks = _COUNTS.unpack_from(cell.value)
-    return Written(count, base, chunks, cell.value[_COUNTS.size :]) if cell.alive else Written(count, count)
+        return _NOTHING_WRITTEN
+    return _written(cell.value, cell.alive)
+
+
+def _written(value: bytes, is_alive: bool) -> Written:
+    """What the value of a writer's cell says; `is_alive`: as `Cell.alive`."""
+    total, base, chunks = _counts_in(value)
+    return Written(total, base, chunks, value[_COUNTS_BYTES:]) if is_alive else Written(total, total)
 
 
 def count_alone(cell: Cell) -> bytes:
@@ -101,11 +110,13 @@ def chunk_cell(writer: str, number: int) -> str:
 def grown(writer: str, known: Written, digests: bytes) -> dict[str, bytes]:
     """The cells that a writer has after these: its own, and those of older digests that have become full."""
     data, chunks, total = known.latest + digests, known.chunks, known.total + len(digests) // DIGEST_BYTES
-    full = max(0, len(data) - 1) // _CHUNK_BYTES  # nearly always 0; the latest stay in the writer's own cell
     put: dict[str, bytes] = {}
-    for number in range(full):
-        put[chunk_cell(writer, chunks + number)] = data[number * _CHUNK_BYTES : (number + 1) * _CHUNK_BYTES]
-    put[WRITER + writer] = _COUNTS.pack(total, known.base, chunks + full) + data[full * _CHUNK_BYTES :]
+    if len(data) > _CHUNK_BYTES:  # the latest stay in the writer's own cell
+        full = (len(data) - 1) // _CHUNK_BYTES
+        for number in range(full):
+            put[chunk_cell(writer, chunks + number)] = data[number * _CHUNK_BYTES : (number + 1) * _CHUNK_BYTES]
+        chunks, data = chunks + full, data[full * _CHUNK_BYTES :]
+    put[WRITER + writer] = _counts_of(total, known.base, chunks) + data
     return put
 
 
@@ -153,17 +164,46 @@ class AppendBatch(msgspec.Struct, frozen=True, gc=False):
     expect: Head | None = None
 
 
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """Makes the plan of `append`. Whoever knows the writer's cell may ask `straight_on` first, and need no plan."""
+
+    name: Name
+    batch: AppendBatch
+
+    def __call__(self) -> Plan[Head]:
+        """The plan, from its start."""
+        return append(self.name, self.batch)
+
+
+def straight_on(batch: AppendBatch, value: bytes | None = None, is_alive: bool = True) -> dict[str, bytes] | None:
+    """What a writer's cells become by a batch that begins where it has ended, and expects no head: nearly always.
+
+    `value` is what its own cell holds (None: there is none), `is_alive` as `Cell.alive`; not for one that has expired.
+    All items of the batch are to be stored then, and nothing is to be compared. None for every other batch:
+    `appended` says what becomes of it.
+    """
+    known = _NOTHING_WRITTEN if value is None else _written(value, is_alive)
+    if batch.start != known.total or batch.expect is not None or not batch.encoded:
+        return None
+    return grown(batch.writer, known, b"".join(batch.digests))
+
+
 def append(name: Name, batch: AppendBatch) -> Plan[Head]:
     """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2). Under a lease: `record`."""
     asked = Look(name, cells=(WRITER + batch.writer,), mark=batch.expect is not None)
     while True:
         sight = yield asked  # without the helpers of other plans: nothing is done as often as this
         assert isinstance(sight, Sight)
-        known = _known_to(batch, sight.cells.get(asked.cells[0]))
-        if batch.start == known.total:  # nothing to compare it with: nearly always
-            change = _added(name, batch, sight, known)
-        else:
+        found = sight.cells.get(asked.cells[0])
+        put = None
+        if found is None:
+            put = straight_on(batch)
+        elif not found.expired:
+            put = straight_on(batch, found.value, found.alive)
+        if put is None:
             change = yield from appended(name, batch, sight)
+        else:
+            change = _pushed(name, batch, found, put)
         if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
             return (yield from head(name))
         got = yield [change]
@@ -199,15 +239,19 @@ def _added(name: Name, batch: AppendBatch, sight: Sight, known: Written) -> Chan
     if not batch.encoded:
         return None
     writer, expect = batch.writer, batch.expect
-    if expect is not None:  # without a call where nobody expects one: see `append`
+    if expect is not None:
         check_head(name, expect, sight)
     put = grown(writer, known, b"".join(batch.digests))
-    found = sight.cells.get(WRITER + writer)
+    return _pushed(name, batch, sight.cells.get(WRITER + writer), put)
+
+
+def _pushed(name: Name, batch: AppendBatch, found: Cell | None, put: dict[str, bytes]) -> Change:
+    """The change that stores a whole batch, and these cells of its writer, whose own was found like that."""
     return Change(
         name,
-        mark=None if expect is None else expect.value,
-        cells={WRITER + writer: None if found is None else found.value},
-        push=NewRows(batch.encoded, writer, known.total),
+        mark=None if batch.expect is None else batch.expect.value,
+        cells={WRITER + batch.writer: None if found is None else found.value},
+        push=NewRows(batch.encoded, batch.writer, batch.start),
         put=put,
         touch=True,
     )

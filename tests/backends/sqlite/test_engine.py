@@ -117,6 +117,38 @@ async def test_turns_of_one_session_that_share_a_commit_see_each_other_in_order(
         session.close()
 
 
+async def test_an_append_does_not_overtake_a_pop_that_shares_its_commit(path: Path) -> None:
+    """An append that goes straight on needs no plan, and others do: each is done in its turn all the same (A10)."""
+    session = SQLiteSession("s", path)
+    await session.append([message("1")], writer="run", start=0)
+    await session.append([message("2")], writer="run", start=1)
+    with carrier_to(path) as carrier:
+        gate = Gate()
+        held = asyncio.create_task(carrier.carry(gate, 30))
+        await asyncio.to_thread(gate.entered.wait, 30)
+        turns = [
+            asyncio.create_task(one)
+            for one in (
+                session.append([message("3")], writer="run", start=2),
+                session.pop_item(),
+                session.append([message("4")], writer="run", start=3),
+                session.add_items([message("5")]),
+                session.pop_item(),
+                session.append([message("other")], writer="run", start=3),
+                session.append([message("4"), message("6")], writer="run", start=3),
+            )
+        ]
+        await asyncio.sleep(0)
+        gate.go_on.set()
+        await held
+        done = await asyncio.gather(*turns, return_exceptions=True)
+    assert (done[1], done[4]) == (message("3"), message("5"))
+    assert isinstance(done[5], SessionConflictError)
+    assert await session.get_items() == [message(text) for text in "1246"]
+    assert await session.accepted("run") == 5
+    session.close()
+
+
 async def test_pairs_of_tables_in_one_file_do_not_meet(path: Path) -> None:
     names = [("agent_sessions", "agent_messages"), ("a", "b"), ("order", "select"), ("agent_sessions", "other")]
     sessions = [SQLiteSession("s", path, *pair) for pair in names]

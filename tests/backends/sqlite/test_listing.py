@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from contextlib import closing
@@ -56,6 +57,33 @@ async def test_the_order_is_that_of_the_changes_whatever_the_clock_did(
     assert await listed(sessions["a"], limit=1) == ["b", "c", "a"]
     for session in sessions.values():
         session.close()
+
+
+async def test_sessions_that_take_turns_stand_in_the_order_of_their_last_changes(path: Path) -> None:
+    """Those that stand first in the order in which they are written again keep their numbers (B9), not their times."""
+    sessions = {name: SQLiteSession(name, path) for name in "abcd"}
+    expected: list[str] = []
+    accepted = dict.fromkeys(sessions, 0)
+    before = await sessions["a"].list_sessions(limit=20)
+    for turn in ("abcd", "abcd", "abcd", "bacd", "bacd", "cd", "dc", "d", "d", "abdc", "abdc", "cab", "ab", "ab"):
+        await asyncio.gather(
+            *(sessions[name].append([message(turn)], writer="w", start=accepted[name]) for name in turn)
+        )
+        for name in turn:
+            accepted[name] += 1
+            expected = [name, *(one for one in expected if one != name)]
+        page = await sessions["a"].list_sessions(limit=20)
+        assert [info.session_id for info in page.sessions] == expected
+        updated = {info.session_id: info.updated_at for info in before.sessions}
+        for info in page.sessions:
+            has_moved = info.session_id not in updated or info.updated_at > updated[info.session_id]
+            assert has_moved == (info.session_id in turn)
+        before = page
+    for session in sessions.values():
+        session.close()
+    again = SQLiteSession("a", path)  # with nothing in mind
+    assert await listed(again) == expected
+    again.close()
 
 
 async def test_what_another_program_writes_comes_first_until_we_write_again(path: Path) -> None:

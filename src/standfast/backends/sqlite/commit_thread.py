@@ -70,9 +70,13 @@ class CommitThread(Committing):
 
     def submit(self, request: AnyRequest) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
-        with self.gate:
+        gate = self.gate
+        gate.acquire()  # half of what a `with` takes, and every turn comes through here
+        try:
             self._be_ready()
             self.inbox.put(request)
+        finally:
+            gate.release()
 
     def submit_detached(self, request: AnyRequest) -> None:
         """Do it though nobody may wait for it; what is read from now on sees it (A13)."""

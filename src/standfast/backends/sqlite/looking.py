@@ -39,8 +39,8 @@ class State:
     """What is known of one name in this transaction."""
 
     __slots__ = (
-        "before_newest", "cells", "created", "edition", "epoch", "first", "id", "labels", "made", "new_labels",
-        "newest", "owner", "taken", "updated",
+        "before_newest", "cells", "created", "edition", "epoch", "first", "id", "labels", "made", "mark_ends",
+        "new_labels", "newest", "owner", "taken", "updated",
     )  # fmt: skip
 
     def __init__(self, name: Name, row: Sequence[Any]) -> None:
@@ -57,6 +57,7 @@ class State:
             None  # the newest row and the one before it (0: none), if looked at
         )
         self.taken: tuple[int, tuple[int, int, int]] | None = None  # the row that was dropped last, and the ends then
+        self.mark_ends = (0, 0, "0.", ".0")  # first and edition, as they stand in a mark: they change seldom
 
     @property
     def ends(self) -> tuple[int, int, int]:
@@ -66,7 +67,14 @@ class State:
     @property
     def mark(self) -> str:
         """Where its live rows end."""
-        return f"{self.first}.{self.newest}.{self.edition}" if self.newest else ""
+        if not self.newest:
+            return ""
+        first, edition, begin, end = self.mark_ends
+        if first != self.first or edition != self.edition:
+            first, edition = self.first, self.edition
+            begin, end = f"{first}.", f".{edition}"
+            self.mark_ends = (first, edition, begin, end)
+        return f"{begin}{self.newest}{end}"
 
 
 class Looking:

@@ -63,7 +63,7 @@ class RowsOf(Sequence[Row]):
 
 def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     """Rows with their tags, from ids and the columns that `ROW_COLUMNS` names; None for what another program wrote."""
-    names: dict[bytes | None, str] = {None: ""}
+    names: dict[bytes | None, str] = {None: "", b"": ""}
     rows = []
     for ref, data, writer, ordinal, replaces in found:
         if writer is None and replaces is None:
@@ -77,8 +77,15 @@ def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
     return rows
 
 
-Parts = Sequence[tuple[str, Sequence[tuple[bytes, Tag]]]]
-"""Sessions, with what is to be added to each."""
+Part = tuple[str, Sequence[bytes], str, int, Sequence[Tag] | None]
+"""A session and records to add to it: a writer's from a number on (of writer "": nobody's), or each with its tag."""
+
+
+def part_of(session_id: str, rows: Sequence[tuple[bytes, Tag]]) -> Part:
+    """Rows of the port, to be added to a session."""
+    if type(rows) is NewRows:  # nearly always
+        return session_id, rows.data, rows.writer, rows.start, None
+    return session_id, [data for data, _ in rows], "", 0, [tag for _, tag in rows]
 
 
 def write_all(db: sqlite3.Connection, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
@@ -94,19 +101,18 @@ def write_all(db: sqlite3.Connection, statement: Callable[[int], str], width: in
     return first
 
 
-def insert(db: sqlite3.Connection, sql: Statements, parts: Parts) -> int:
+def insert(db: sqlite3.Connection, sql: Statements, parts: Sequence[Part]) -> int:
     """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
     values: list[Any] = []
     try:
-        for session_id, rows in parts:
-            if type(rows) is NewRows:  # nearly always
-                writer, ordinal = rows.writer, rows.start
+        for session_id, records, writer, ordinal, tags in parts:
+            if tags is None:  # nearly always
                 step = 1 if writer else 0
-                for data in rows.data:
+                for data in records:
                     values += (session_id, data.decode(), writer, ordinal)
                     ordinal += step
                 continue
-            for data, (writer, ordinal, replaces) in rows:
+            for data, (writer, ordinal, replaces) in zip(records, tags, strict=True):
                 if replaces:
                     return _insert_each(db, sql, parts)
                 values += (session_id, data.decode(), writer, ordinal)
@@ -115,11 +121,11 @@ def insert(db: sqlite3.Connection, sql: Statements, parts: Parts) -> int:
     return write_all(db, sql.insert_rows, 4, values)
 
 
-def _insert_each(db: sqlite3.Connection, sql: Statements, parts: Parts) -> int:
+def _insert_each(db: sqlite3.Connection, sql: Statements, parts: Sequence[Part]) -> int:
     """As `insert`, for rows that stand in for a generation, or are no text."""
     first = 0
-    for session_id, rows in parts:
-        for data, tag in rows:
+    for session_id, records, writer, start, tags in parts:
+        for data, tag in NewRows(records, writer, start) if tags is None else zip(records, tags, strict=True):
             made = db.execute(sql.insert_bytes, (None, session_id, data, *_signed(tag))).lastrowid
             first = first or made or 0
     return first

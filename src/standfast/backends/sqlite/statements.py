@@ -48,6 +48,11 @@ def _inserting(begin: str, width: int, end: str, count: int) -> str:
     return f"{begin} {', '.join([row] * count)} {end}"
 
 
+def _among_these(begin: str, count: int) -> str:
+    """A statement about those whose name is one of so many."""
+    return f"{begin} IN ({', '.join('?' * count)})"
+
+
 def _reading(messages: str, columns: str, of_writer: bool, order: str) -> str:
     """Reads rows of a session, of a writer perhaps."""
     where = "session_id = ? AND standfast_writer = ?" if of_writer else "session_id = ?"
@@ -108,9 +113,11 @@ class Statements:
         run_states = (
             f"SELECT n.place, created_at, updated_at, labels, epoch, 0, 0, 0 FROM n LEFT JOIN {r} r ON r.run_id = n.id"
         )
-        self.still_newest: dict[Kind, str] = {
-            "session": f"UPDATE {s} SET updated_at = ?, standfast_seen = ? WHERE session_id = ?",
-            "run": f"UPDATE {r} SET updated_at = ? WHERE run_id = ?",
+        self.still_first: dict[Kind, Callable[[int], str]] = {
+            "session": cache(
+                partial(_among_these, f"UPDATE {s} SET updated_at = ?, standfast_seen = ? WHERE session_id")
+            ),
+            "run": cache(partial(_among_these, f"UPDATE {r} SET updated_at = ? WHERE run_id")),
         }
         self._of_many(m, c, session_states, run_states)
 

@@ -13,11 +13,16 @@ from typing import Any
 
 from standfast.backends.sqlite import listing
 from standfast.backends.sqlite.looking import NO_EPOCH, Looking, State, between
-from standfast.backends.sqlite.rows import insert, insert_loaded, write_all
+from standfast.backends.sqlite.rows import Part, insert, insert_loaded, part_of, write_all
 from standfast.backends.sqlite.schema import TablesBeside
-from standfast.backends.sqlite.statements import Statements, numbered
+from standfast.backends.sqlite.statements import Statements, chunks, numbered
 from standfast.backends.sqlite.values import BEYOND, after_text, labels_text, now_text, time_text
-from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step, Tag
+from standfast.sessions.port import Arrange, Cell, Change, Done, Kind, Listed, Name, Range, Refused, Row, Step
+from standfast.sessions.rules import WRITER, Add
+from standfast.sessions.writer_rules import Append, straight_on
+
+NEWEST_MAX = 256
+# How many of the names that changed last are kept in mind, in their order: about as many as a group has.
 
 
 class Transaction(Looking):
@@ -36,12 +41,12 @@ class Transaction(Looking):
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         super().__init__(db, sql)
         self._changed: dict[Kind, int] = {}  # the newest change number of each kind, once it was asked for
-        self._newest: dict[Kind, str] = {}  # whose change was the last one, where that is known
+        self._newest: dict[Kind, list[str]] = {}  # whose changes were the last ones, the very last at the end
         self._seen = 0  # the newest row id there is
         self._last_id = 0  # the newest row id there ever was; 0: not known
         self._first_id = 0  # that of the first row that is not written yet
         self._is_together = self._is_unwritten = False
-        self._parts: list[tuple[str, Sequence[tuple[bytes, Tag]]]] = []
+        self._parts: list[Part] = []
         self._cells: dict[tuple[State, str], None] = {}
         self._touched: dict[Kind, dict[State, None]] = {"session": {}, "run": {}}  # the last one changed last
         self.step_count = 0
@@ -52,7 +57,7 @@ class Transaction(Looking):
         """Do the whole step if all conditions hold."""
         for place, change in enumerate(step):
             state = self._states.get(change.name) or self._load(change.name)
-            is_doubted = change.mark is not None or change.prefix is not None
+            is_doubted = change.prefix is not None or (change.mark is not None and change.mark != state.mark)
             for cell, value in change.cells.items():
                 stored = state.cells.get(cell)
                 if stored is None or stored[1] is not value:  # else it is the very one that was looked at
@@ -71,6 +76,43 @@ class Transaction(Looking):
         if self._is_unwritten and not self._is_together:
             self.flush()
         return Done(marks)
+
+    # What nearly every turn does, without a look, a step and their answers: these were a third of what the thread that
+    # writes does for a turn. Neither does anything where a plan must be carried out, and says so.
+
+    def append(self, wanted: Append) -> str | None:
+        """Do an append that goes straight on (`straight_on`): where the live rows end then."""
+        batch, state = wanted.batch, self._states.get(wanted.name)
+        cell = WRITER + batch.writer
+        if state is None or cell not in state.cells:
+            return None
+        stored = state.cells[cell]
+        put = straight_on(batch) if stored is None else straight_on(batch, stored[1], stored[0] == state.epoch)
+        if put is None or not self._is_plain(state):
+            return None
+        self._add(state, batch.encoded, batch.writer, batch.start, put)
+        return state.mark
+
+    def add(self, wanted: Add) -> bool:
+        """Do an `add` of rows that are nobody's in particular: whether it was done."""
+        state = self._states.get(wanted.name)
+        if state is None or wanted.lane is not None or not self._is_plain(state):
+            return False
+        self._add(state, wanted.encoded, "", 0, {})
+        return True
+
+    def _is_plain(self, state: State) -> bool:
+        """Whether adding to this session takes nothing but rows, cells and a touch."""
+        return bool(state.epoch and self._changed) and self._beside is None
+
+    def _add(self, state: State, data: Sequence[bytes], writer: str, start: int, put: Mapping[str, bytes]) -> None:
+        self._touch_later("session", state)
+        self._push(state, (state.id, data, writer, start, None))
+        for cell, value in put.items():
+            self._put_later(state, cell, value)
+        self.step_count += 1
+        if not self._is_together:
+            self.flush()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -135,16 +177,13 @@ class Transaction(Looking):
         if is_touched:
             if not state.epoch:
                 self._begin(name, state)
-            self._is_unwritten = True
-            touched = self._touched[name[0]]
-            touched.pop(state, None)
-            touched[state] = None
+            self._touch_later(name[0], state)
         if change.labels is not None:
             self._label(change, state)
         if is_moved:
             self._move(change, state)
         if push:
-            self._push(name[1], state, push)
+            self._push(state, part_of(name[1], push))
         for prefix in change.sweep:
             self.db.execute(self._sql.delete_cells_between, (state.owner, *between(prefix)))
             state.cells.clear()
@@ -152,9 +191,7 @@ class Transaction(Looking):
             if value is None:
                 self._take(state, cell)
             else:
-                self._cells[state, cell], self._is_unwritten = None, True
-                state.cells[cell] = (state.epoch, value)
-                self._known_bytes += len(value)
+                self._put_later(state, cell, value)
         if not is_touched and (push or change.arrange):  # rows that a listing would take for another program's
             self.flush()
             self.db.execute(self._sql.see, (self._seen,))
@@ -162,18 +199,31 @@ class Transaction(Looking):
             self._follow(change, self._beside)
         return state
 
-    def _push(self, session_id: str, state: State, rows: Sequence[tuple[bytes, Tag]]) -> None:
+    def _touch_later(self, kind: Kind, state: State) -> None:
+        """Move a name on when names are written; it comes behind those that were touched before."""
+        self._is_unwritten = True
+        touched = self._touched[kind]
+        touched.pop(state, None)
+        touched[state] = None
+
+    def _put_later(self, state: State, cell: str, value: bytes) -> None:
+        """Put a cell when cells are written."""
+        self._cells[state, cell], self._is_unwritten = None, True
+        state.cells[cell] = (state.epoch, value)
+        self._known_bytes += len(value)
+
+    def _push(self, state: State, part: Part) -> None:
         """Add rows behind the live ones, now or when they are written: the ids that they will have are known."""
         first = self._last_id + 1
         if first == 1:  # which ids come next is known once some were given
-            first = insert(self.db, self._sql, [(session_id, rows)])
+            first = insert(self.db, self._sql, [part])
         else:
             if not self._parts:
                 self._first_id, self._is_unwritten = first, True
-            self._parts.append((session_id, rows))
+            self._parts.append(part)
         if not state.first:
             state.first = first
-        state.newest = self._seen = self._last_id = first + len(rows) - 1
+        state.newest = self._seen = self._last_id = first + len(part[1]) - 1
 
     def _follow(self, change: Change, beside: TablesBeside) -> None:
         """Bring what another program says of messages up to date with them."""
@@ -266,7 +316,7 @@ class Transaction(Looking):
                 statement = sql.box_to_live if part.box else sql.live_to_live
                 db.execute(statement, self._range(session_id, part))
             else:
-                insert(self.db, self._sql, [(session_id, part)])
+                insert(self.db, self._sql, [part_of(session_id, part)])
         if arrange.box:
             db.execute(sql.delete_box, (session_id, arrange.box))
         for part in arrange.keep:
@@ -332,8 +382,11 @@ class Transaction(Looking):
 
     def _touch(self, kind: Kind, touched: Collection[State]) -> None:
         """Move these names on: the last of them comes first in a listing."""
-        now, is_one = now_text(self._now), len(touched) == 1
+        now = now_text(self._now)
         now_bytes = now.encode()
+        ids, newest = [state.id for state in touched], self._newest.get(kind, [])
+        if newest[-len(ids) :] == ids and self._stay_first(kind, touched, ids, now, now_bytes):
+            return
         values: list[str | int | None] = []
         if kind not in self._changed:
             self._changed[kind] = self.db.execute(self._sql.newest_run).fetchone()[0] or 0
@@ -346,19 +399,46 @@ class Transaction(Looking):
             if state.created is None:
                 state.created = state.updated
             text = state.new_labels
-            if is_one and self._newest.get(kind) == state.id and (text is None or text.encode() == state.labels):
-                # It stands first already. Its number is left alone, and with it every index over it.
-                state.made = state.new_labels = None
-                self.db.execute(self._sql.still_newest[kind], (updated, *seen, state.id))
-                return
             if text is not None:
                 state.labels, state.new_labels = text.encode(), None
             number += 1
             # Of a name that is there, the time when it was made stays as it is: the statement says so.
             values += (state.id, state.made or updated, updated, state.epoch.decode(), number, text, *seen)
             state.made = None
-        self._newest[kind], self._changed[kind] = state.id, number
+        self._changed[kind] = number
+        again = set(ids)
+        self._newest[kind] = [one for one in newest[-NEWEST_MAX:] if one not in again] + ids
         write_all(self.db, self._sql.touch[kind], 6 + len(seen), values)
+
+    def _stay_first(
+        self, kind: Kind, touched: Collection[State], ids: Sequence[str], now: str, now_bytes: bytes
+    ) -> bool:
+        """Move on names that stand first already, in this very order; False, with nothing done, if more is to be said.
+
+        Their numbers are left alone, and with them every index over those: half of what a touch costs. One session
+        that is written again and again is such a case, and so are many that take turns.
+        """
+        updated = now
+        for state in touched:
+            text, before = state.new_labels, state.updated
+            if text is not None and text.encode() != state.labels:
+                return False
+            if before is not None and before >= now_bytes:
+                if len(ids) > 1:
+                    return False  # each has a moment of its own
+                updated = after_text(before)
+                now_bytes = updated.encode()
+        for state in touched:
+            state.updated = now_bytes
+            state.made = state.new_labels = None
+        said = (updated, self._seen) if kind == "session" else (updated,)
+        statement = self._sql.still_first[kind]
+        if len(ids) == 1:
+            self.db.execute(statement(1), (*said, ids[0]))
+            return True
+        for start, size in chunks(len(ids)):
+            self.db.execute(statement(size), (*said, *ids[start : start + size]))
+        return True
 
     # --- the order of changes ------------------------------------------------------------------------------
 
