@@ -14,8 +14,11 @@ LIBRARIES = ("agents", "standfast")
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What mypy --strict says of the programs with both libraries; asked once, for it reads all of the SDK."""
+def said(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> str:
+    """What mypy --strict says of the programs with both libraries.
+
+    Asked once, for it reads all of the SDK; what it has read is kept for the next time.
+    """
     folder = tmp_path_factory.mktemp("typed")
     files = []
     for library in LIBRARIES:
@@ -24,7 +27,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
             file = folder / f"{library}_{program.name}"
             file.write_text(text, encoding="utf-8")
             files.append(file.name)
-    options = ["--strict", "--follow-imports=silent", "--no-error-summary", "--config-file=", f"--cache-dir={folder}"]
+    kept = pytestconfig.cache.mkdir("typed") if pytestconfig.cache is not None else folder
+    options = ["--strict", "--follow-imports=silent", "--no-error-summary", "--config-file=", f"--cache-dir={kept}"]
     command = [sys.executable, "-m", "mypy", *options, *files]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder).stdout
 
