@@ -311,9 +311,7 @@ def claim_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """Begin requests; gives those that were not withdrawn before, and whose time is not up."""
     now, found = time.monotonic(), []
     for request in requests:
-        lock = request._lock
-        lock.acquire()  # half of what a `with` takes, and here it is one for each of many
-        try:
+        with request._lock:
             stage = request.stage
             if stage is QUEUED:
                 if request.detached or now < request.deadline:
@@ -323,8 +321,6 @@ def claim_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
                     request.error = request._late(begun=False)
             if stage is CLAIMED:
                 found.append(request)
-        finally:
-            lock.release()
     return found
 
 
@@ -332,14 +328,10 @@ def finish_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
     """End requests: their results and refusals stand. Gives those that must be undone because nobody waits for them."""
     to_undo = []
     for request in requests:
-        lock = request._lock
-        lock.acquire()  # as in `claim_all`
-        try:
+        with request._lock:
             request.stage = FINISHED
             if request._abandoned and request._owes_undo():
                 to_undo.append(request)
-        finally:
-            lock.release()
     return to_undo
 
 

@@ -326,8 +326,9 @@ class Loop(SavingLoop):
         if self._session is not None and (beside is not None or not new.is_empty):
             self._session.record_now(new, run=beside)
         # In another store it does not say that the session has these items: a kill may keep the session from them, and
-        # whoever resumes the run asks it.
-        if saver is not None and saver.beside is None and (save := saver.last(self.state)) is not None:
+        # whoever resumes the run asks it. One that has ended nobody would resume, and it would be said to run for ever.
+        known = after if after.finished else self.state
+        if saver is not None and saver.beside is None and (save := saver.last(known)) is not None:
             detached: Any = saver.store
             detached.save_detached(save).close()  # not awaited: there is nobody who could wait
 

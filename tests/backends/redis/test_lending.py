@@ -27,6 +27,7 @@ import pytest
 import redis
 
 from standfast import OutcomeUnknownError, RedisSession, SessionClosedError
+from standfast.backends.redis import session as redis_session
 from standfast.backends.redis.session import READERS
 from standfast.carrying import lending
 from standfast.conformance import message
@@ -293,14 +294,23 @@ def test_what_another_loop_has_gathered_is_left_to_it(session: RedisSession) -> 
 async def test_who_is_closed_out_while_their_loop_sends_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A19: another thread closes the carrier, as the end of the process does, in the moment a loop takes up what it has
     gathered. Behind the end nobody does it any more: the callers waited for their deadline."""
-    session = opened(servers.redis_url(), timeout_s=5.0)
+    carriers: list[lending.LendingCarrier] = []
+
+    class Known(lending.LendingCarrier):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            carriers.append(self)
+
+    monkeypatch.setattr(redis_session, "LendingCarrier", Known)
+    session = opened(
+        urlsplit(servers.redis_url())._replace(path="/7").geturl(), timeout_s=5.0
+    )  # a database, and so a carrier, of its own
     await warmed(session)
     await keep_company(session)
-    carrier: Any = session._carrier()
     lend = lending.Lending.lend
 
     def closed_first(self: Any, requests: Any) -> bool:
-        closing = threading.Thread(target=carrier.close)
+        closing = threading.Thread(target=carriers[0].close)
         closing.start()
         closing.join()
         return lend(self, requests)

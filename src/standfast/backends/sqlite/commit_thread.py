@@ -70,13 +70,9 @@ class CommitThread(Committing):
 
     def submit(self, request: AnyRequest) -> None:
         """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
-        gate = self.gate
-        gate.acquire()  # half of what a `with` takes, and every turn comes through here
-        try:
+        with self.gate:  # acquire() and try would be half of it, and Ctrl-C between the two would leave it taken
             self._be_ready()
             self.inbox.put(request)
-        finally:
-            gate.release()
 
     def submit_detached(self, request: AnyRequest) -> None:
         """Do it though nobody may wait for it; what is read from now on sees it (A13)."""
