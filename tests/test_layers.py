@@ -1,7 +1,8 @@
 """The layers of the architecture hold: arrows point down only, edges do not meet, nothing needs the kit.
 
 Every import counts, inside functions and for types too: an import that is "only" for a type still ties two modules
-together. A new module must be given a place in the table below.
+together, and so does the name of a module in a string, by which it is imported later. A new room must be given a place
+in the table below.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, each built on tho
 }
 # An edge that brings tools is made of parts (contexts, guardrails, tools), where the others are made of machines.
 EDGES_OF_PARTS = {"mcp"}
-KITS = "conformance testing operators workers cli inspector __main__"
+KITS = "conformance testing operators verifying workers cli inspector __main__"
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
 LIBRARIES: dict[int, set[str]] = {
     0: {"msgspec"},
@@ -109,7 +110,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imports(module: str, is_package: bool, tree: ast.Module, known: set[str]) -> Iterator[tuple[str, str]]:
-    """What a module imports, wherever in it: ("ours", module) or ("outside", top-level package)."""
+    """What a module imports, wherever in it: ("ours" or "by name", module), or ("outside", top-level package)."""
     package = module.split(".") if module else []
     if not is_package:
         package = package[:-1]
@@ -124,11 +125,14 @@ def imports(module: str, is_package: bool, tree: ast.Module, known: set[str]) ->
             # `from . import protocol` imports a module, `from .protocol import Session` a name
             below = [alias.name for alias in node.names if ".".join([*base, alias.name][1:]) in known]
             targets = [[*base, name] for name in below] or [base]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            named = node.args[0] if node.args else None
-            # A name of ours that is looked up ties two modules together as well.
-            if isinstance(named, ast.Constant) and str(named.value).startswith("standfast."):
-                targets = [str(named.value).split(".")]
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("standfast."):
+            name = str(node.value).removeprefix("standfast.")
+            if "." in name and name in known - {module}:  # without a dot it may be a logger's name, or a schema's
+                yield "by name", name
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("edge", "import_module")):
+            name = ast.unparse(node.args[0]).strip("'").removeprefix("standfast.")
+            if name in known:
+                yield "by name", name
         for target in targets:
             yield ("ours", ".".join(target[1:])) if target[0] == "standfast" else ("outside", target[0])
 
@@ -150,15 +154,22 @@ def every_import() -> dict[str, list[tuple[str, str]]]:
     return {name: sorted(set(imports(name, name in packages(), tree, known))) for name, tree in modules().items()}
 
 
-# Found by name when it happens, and by nobody else: each is a circle at run time, and says why there.
-LOOKED_UP = {
-    ("agents.as_tool", "face.by_hand"),  # an agent tool that a program calls outside of any run starts one
-    ("agents.context", "agents.run_config"),  # a tool's context takes settings as a dict; they know of contexts
+# Who imports modules by names that are not written there, and which: none that its strings or imports do not tell.
+COMPUTED = {
+    "_doors.lazy": "the home of a public name",
+    "providers.other_packages": "a library, named by the function's caller",
+    "testing.realtime.espeak": "a library, named by a constant",
+    "cli.entry": "one of the modules in its table",
+    "cli.runs_resuming": "a module of the user",
+    "conformance.__main__": "a module of the user",
+    "conformance.fork_server": "a module of the user",
+    "conformance": "what it imports for type checkers, when it is used",
+    "testing.realtime": "what it imports for type checkers, when it is used",
 }
 
 
-def allowed(importer: str, imported: str) -> bool:
-    if importer in WRITTEN or (importer, imported) in LOOKED_UP:
+def allowed(importer: str, imported: str, *, by_name: bool = False) -> bool:
+    if importer in WRITTEN:
         return True
     (layer, island), (other, other_island) = place_of(importer) or (KIT, ""), place_of(imported) or (KIT, "")
     if layer == KIT:
@@ -168,7 +179,7 @@ def allowed(importer: str, imported: str) -> bool:
     if layer == EDGE:
         reach = 3 if island in EDGES_OF_PARTS else 2
         return other <= reach or other == EDGE_GROUND or (other == EDGE and island == other_island)
-    return other <= layer
+    return other <= layer or (layer == FACE and other == EDGE and by_name)
 
 
 def test_every_module_has_a_place_in_the_layers():
@@ -181,7 +192,7 @@ def test_imports_point_down_only():
         f"{importer} (layer {place_of(importer)}) imports {imported} (layer {place_of(imported)})"
         for importer, found in every_import().items()
         for kind, imported in found
-        if kind == "ours" and not allowed(importer, imported)
+        if kind != "outside" and not allowed(importer, imported, by_name=kind == "by name")
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -194,24 +205,59 @@ def test_of_an_islands_rooms_each_uses_only_those_before_it():
             for kind, imported in found:
                 mine = [number for number, room in enumerate(rooms) if f"{importer}.".startswith(f"{room}.")]
                 theirs = [number for number, room in enumerate(rooms) if f"{imported}.".startswith(f"{room}.")]
-                if kind == "ours" and mine and theirs and mine < theirs:
+                if kind != "outside" and mine and theirs and mine < theirs:
                     wrong.append(f"{importer} imports {imported}")
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_modules_import_each_other_in_a_circle():
-    graph = {
-        name: {to for kind, to in found if kind == "ours" and to in modules() and (name, to) not in LOOKED_UP}
-        for name, found in every_import().items()
-    }
-    for face in WRITTEN:  # a lazy face loads nothing by itself, so it closes no circle
-        graph[face] = {"_doors.lazy"}
+def circle_in(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What is left of a graph without everything that is in no circle."""
     while graph:  # what imports nothing that is left, or is imported by nothing that is left, is in no circle
         needed = {to for name, needs in graph.items() for to in needs - {name}}
-        circle = {name: needs & graph.keys() for name, needs in graph.items() if name in needed}
-        circle = {name: needs for name, needs in circle.items() if needs - {name}}
-        assert len(circle) < len(graph), f"these modules need each other: {sorted(graph)}"
-        graph = circle
+        left = {name: needs & graph.keys() for name, needs in graph.items() if name in needed}
+        left = {name: needs for name, needs in left.items() if needs - {name}}
+        if len(left) == len(graph):
+            break
+        graph = left
+    return graph
+
+
+def every_need() -> dict[str, set[str]]:
+    """Which modules of ours each module imports, or reaches by name."""
+    graph = {
+        name: {to for kind, to in found if kind != "outside" and to in modules()}
+        for name, found in every_import().items()
+    }
+    # A lazy face loads nothing by itself, so it closes no circle.
+    return graph | {face: {"_doors.lazy"} for face in WRITTEN}
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert not circle_in(every_need())
+
+
+def test_no_rooms_import_each_other_in_a_circle():
+    def room_of(module: str) -> str:
+        if module.split(".")[0] in ("agents", "tools"):
+            return "agents and tools"  # an agent has tools, and a tool is given its agent's context: one floor
+        return next((entry for entry in places() if f"{module}.".startswith(f"{entry}.")), "doors")
+
+    graph: dict[str, set[str]] = {}
+    for name, needs in every_need().items():
+        graph.setdefault(room_of(name), set()).update(map(room_of, needs - WRITTEN))
+    assert not circle_in(graph)
+
+
+def computes_a_name(tree: ast.Module) -> bool:
+    """Whether a module imports another by a name that is not written at the call."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    by_name = [call for call in calls if ast.unparse(call.func).endswith(("import_module", "__import__"))]
+    return any(not isinstance(call.args[0], ast.Constant) for call in by_name)
+
+
+def test_names_of_modules_are_written_where_they_are_imported_by():
+    """Else the two tests above would not see the import."""
+    assert {name for name, tree in modules().items() if computes_a_name(tree)} == COMPUTED.keys()
 
 
 def test_each_layer_uses_only_its_libraries():
@@ -247,9 +293,12 @@ def test_the_rules_would_notice_a_forbidden_import():
         "backends.memory.session": "if TYPE_CHECKING:\n    from ..sqlite.session import SQLiteSession",
         "agents.agent": "import standfast.testing",
         "agents.hooks": 'def f():\n    import_module("standfast.face.runner")',
+        "agents.prompts": 'import_module("standfast.run")',
+        "tools.names": 'HOMES = ("standfast.driver.loop",)',
+        "driver.nested": 'edge("backends.memory.session")',
     }
     seen = {
-        name: [target for kind, target in imports(name, False, ast.parse(text), known) if kind == "ours"]
+        name: sorted({target for kind, target in imports(name, False, ast.parse(text), known) if kind != "outside"})
         for name, text in sources.items()
     }
     assert seen == {
@@ -257,8 +306,13 @@ def test_the_rules_would_notice_a_forbidden_import():
         "backends.memory.session": ["backends.sqlite.session"],
         "agents.agent": ["testing"],
         "agents.hooks": ["face.runner"],
+        "agents.prompts": ["run"],
+        "tools.names": ["driver.loop"],
+        "driver.nested": ["backends.memory.session"],
     }
-    assert not any(allowed(name, target) for name, targets in seen.items() for target in targets)
+    assert not any(allowed(name, target, by_name=True) for name, targets in seen.items() for target in targets)
+    assert not allowed("face.runner", "backends.memory.session")  # an edge only by name
+    assert computes_a_name(ast.parse('import_module(f"standfast.{room}")'))
 
 
 # --- the page that tells of it ---------------------------------------------------------------------------------------
@@ -284,6 +338,19 @@ def test_the_page_lists_every_room_with_its_layer():
     rooms = {entry.split(".")[0]: kinds.get(layer, str(layer)) for entry, (layer, _) in places().items()}
     del rooms["__main__"]
     assert told == rooms
+
+
+def test_the_page_says_what_the_rooms_of_each_layer_import():
+    layer_of = {room: layer for layer, rooms in LAYERS.items() for room in rooms.split()}
+    needed: dict[str, set[str]] = {}
+    for name, needs in every_need().items():
+        needed.setdefault(name.split(".")[0], set()).update(to.split(".")[0] for to in needs - WRITTEN)
+    for layer, rooms, _, may in rows_of_table("Rooms and doors"):
+        if layer.isdigit() and int(layer) < FACE:
+            top = max((int(number) for number in re.findall(r"\d", may)), default=-1)
+            told = {*quoted_in(may), *(room for room, its in layer_of.items() if its <= top)}
+            for room in quoted_in(rooms):
+                assert needed[room] - {room} <= told, f"what {room} may import"
 
 
 def test_every_file_that_the_page_sends_a_reader_to_is_there():

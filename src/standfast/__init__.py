@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from .agents.as_tool import AgentToolStreamEvent
-    from .agents.context import AgentHookContext, RunContextWrapper, TContext, ToolContext
+    from .agents.context import AgentHookContext, RunContextWrapper, TContext
     from .agents.error_handlers import (
         RunErrorData,
         RunErrorDetails,
@@ -27,22 +27,12 @@ if TYPE_CHECKING:
         InputGuardrailResult,
         OutputGuardrail,
         OutputGuardrailResult,
-        ToolGuardrailFunctionOutput,
-        ToolInputGuardrail,
-        ToolInputGuardrailData,
-        ToolInputGuardrailResult,
-        ToolOutputGuardrail,
-        ToolOutputGuardrailData,
-        ToolOutputGuardrailResult,
         input_guardrail,
         output_guardrail,
-        tool_input_guardrail,
-        tool_output_guardrail,
     )
+    from .agents.handoff_data import HandoffInputData, HandoffInputFilter
     from .agents.handoffs import (
         Handoff,
-        HandoffInputData,
-        HandoffInputFilter,
         default_handoff_history_mapper,
         get_conversation_history_wrappers,
         handoff,
@@ -67,6 +57,7 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
+    from .agents.tool_context import ToolContext
     from .backends.advanced.session import AdvancedSQLiteSession
     from .backends.compaction.responses import OpenAIResponsesCompactionSession
     from .backends.compaction.summary import SummarisingSession
@@ -198,7 +189,6 @@ if TYPE_CHECKING:
         WaitingCall,
         store_of,
     )
-    from .operators.verify import Verification, VerificationPlan, plan_verification, verify_store
     from .plain.copying import CopyReport, NotCarried, copy_history
     from .plain.repairing import BrokenItem, RepairReport, repair_history
     from .providers.chat import OpenAIChatCompletionsModel
@@ -321,6 +311,17 @@ if TYPE_CHECKING:
         function_tool,
         tool_namespace,
     )
+    from .tools.guardrails import (
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrail,
+        ToolInputGuardrailData,
+        ToolInputGuardrailResult,
+        ToolOutputGuardrail,
+        ToolOutputGuardrailData,
+        ToolOutputGuardrailResult,
+        tool_input_guardrail,
+        tool_output_guardrail,
+    )
     from .tools.hosted import (
         CodeInterpreterTool,
         FileSearchTool,
@@ -339,6 +340,7 @@ if TYPE_CHECKING:
     )
     from .tools.strict import ensure_strict_json_schema
     from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
+    from .verifying.store import Verification, VerificationPlan, plan_verification, verify_store
     from .words.items import (
         CompactionItem,
         HandoffCallItem,

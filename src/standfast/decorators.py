@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.guardrails import input_guardrail, output_guardrail, tool_input_guardrail, tool_output_guardrail
+    from .agents.guardrails import input_guardrail, output_guardrail
     from .tools.function import function_tool, tool
+    from .tools.guardrails import tool_input_guardrail, tool_output_guardrail
 
 __all__ = [
     "function_tool",

@@ -10,6 +10,18 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
+    from .providers.item_types import (
+        ToolApprovalRawItem,
+        ToolCallItemTypes,
+        ToolCallOutputTypes,
+        ToolSearchCallRawItem,
+        ToolSearchOutputRawItem,
+        TResponse,
+        TResponseOutputItem,
+        TResponseStreamEvent,
+        coerce_tool_search_call_raw_item,
+        coerce_tool_search_output_raw_item,
+    )
     from .sessions.protocol import TResponseInputItem
     from .words.items import (
         CompactionItem,
@@ -26,20 +38,10 @@ if TYPE_CHECKING:
         RunItem,
         RunItemBase,
         ToolApprovalItem,
-        ToolApprovalRawItem,
         ToolCallItem,
-        ToolCallItemTypes,
         ToolCallOutputItem,
-        ToolCallOutputTypes,
         ToolSearchCallItem,
-        ToolSearchCallRawItem,
         ToolSearchOutputItem,
-        ToolSearchOutputRawItem,
-        TResponse,
-        TResponseOutputItem,
-        TResponseStreamEvent,
-        coerce_tool_search_call_raw_item,
-        coerce_tool_search_output_raw_item,
     )
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.context import ToolContext
+    from .agents.tool_context import ToolContext
 
 __all__ = ["ToolContext"]
 __getattr__, __dir__ = lazy(__name__)

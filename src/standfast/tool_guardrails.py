@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._doors.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.guardrails import (
+    from .tools.guardrails import (
         AllowBehavior,
         RaiseExceptionBehavior,
         RejectContentBehavior,

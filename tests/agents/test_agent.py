@@ -18,10 +18,11 @@ from pydantic import BaseModel, Field
 
 from standfast.agents.agent import Agent, resolve_tools
 from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
-from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import ChildPaused, RunContextWrapper
 from standfast.agents.hooks import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
 from standfast.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
 from standfast.agents.run_config import RunConfig
+from standfast.agents.tool_context import ToolContext
 from standfast.agents.tool_input import default_tool_input_builder
 from standfast.ground.errors import ModelBehaviorError, OwnerError, UserError
 from standfast.llm.settings import ModelSettings
@@ -205,6 +206,27 @@ def test_making_agents_needs_no_schema_library():
         "sys.exit('pydantic' in sys.modules or 'openai' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("home", "told"), [("standfast", "bonjour"), ("standfast.agents.agent", "Import Agent from standfast")]
+)
+def test_whoever_has_agent_from_a_door_can_call_its_tool_without_a_runner(home: str, told: str):
+    """Running is the face's: it comes with the public name, and the layer of agents alone says where to get it."""
+    program = (
+        "import asyncio\n"
+        f"from {home} import Agent\n"
+        "from standfast.agents.tool_context import ToolContext\n"
+        "from standfast.ground.errors import UserError\n"
+        "from standfast.testing import ScriptedModel, final\n"
+        "tool = Agent(name='a', model=ScriptedModel([final('bonjour')])).as_tool('say', 'Says it.')\n"
+        "call = tool.on_invoke_tool(ToolContext(None, tool_name='say', tool_call_id='1', tool_arguments='{}'),"
+        ' \'{"input": "hello"}\')\n'
+        "try: print(asyncio.run(call))\n"
+        "except UserError as error: print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True)
+    assert told in ended.stdout, ended.stderr
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------------

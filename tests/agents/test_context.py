@@ -14,7 +14,8 @@ from standfast.agents.approvals import (
     scope_of,
     tool_scope,
 )
-from standfast.agents.context import AgentHookContext, ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import AgentHookContext, ChildPaused, RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.log import plain, typed
 from standfast.engine.run import Decision
 from standfast.ground.errors import ApprovalError

@@ -7,29 +7,32 @@ from typing import Any
 
 import pytest
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
 from standfast.agents.guardrails import (
     GuardrailFunctionOutput,
     InputGuardrail,
     InputGuardrailResult,
     OutputGuardrail,
+    input_guardrail,
+    judge,
+    output_guardrail,
+)
+from standfast.agents.tool_context import ToolContext
+from standfast.ground.errors import (
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+    UserError,
+)
+from standfast.tools.guardrails import (
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,
     ToolOutputGuardrail,
     ToolOutputGuardrailData,
-    input_guardrail,
-    judge,
     judge_call,
     judge_output,
-    output_guardrail,
     tool_input_guardrail,
     tool_output_guardrail,
-)
-from standfast.ground.errors import (
-    ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrailTripwireTriggered,
-    UserError,
 )
 
 CTX: RunContextWrapper[Any] = RunContextWrapper(None)

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 from standfast.agents import handoff_prompt
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
+from standfast.agents.handoff_data import HandoffInputData
 from standfast.agents.handoffs import (
     Handoff,
-    HandoffInputData,
     default_handoff_history_mapper,
     get_conversation_history_wrappers,
     handoff,

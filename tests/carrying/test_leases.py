@@ -15,7 +15,7 @@ from standfast.backends.memory.store import Stored
 from standfast.carrying.leases import clock_s
 from standfast.ground.errors import LeaseLostError, RunClaimedError, SessionBusyError
 from standfast.sessions import lease_rules
-from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken, Watch
+from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken, UnchangedLease
 from standfast.sessions.port import Change, Look, Name, Sight, carried_out
 from standfast.sessions.run_rules import RunSave
 
@@ -33,7 +33,9 @@ class Clock(InMemoryStore):
         return msgspec.structs.replace(super().look(look), now=self.now)
 
 
-def acquire(store: InMemoryStore, nonce: str, *tickets: str, watch: Watch | None = None, ttl_s: float = 10.0) -> Any:
+def acquire(
+    store: InMemoryStore, nonce: str, *tickets: str, watch: UnchangedLease | None = None, ttl_s: float = 10.0
+) -> Any:
     asker = Asker(ttl_s, nonce, nonce, "", tickets)
     return carried_out(store, lease_rules.acquire(NAME, asker, watch, lambda _: False))
 
@@ -65,9 +67,9 @@ def test_a_clock_that_was_ahead_and_went_back_keeps_no_lease() -> None:
 def test_a_clock_that_stands_still_keeps_no_lease_from_one_who_watches() -> None:
     store = Clock()
     assert isinstance(acquire(store, "one"), Taken)
-    assert isinstance(acquire(store, "two", watch=Watch(1, 0, 9.9)), Busy)
-    assert isinstance(acquire(store, "two", watch=Watch(1, 1, 10.0)), Busy), "it watched another renewal"
-    assert acquire(store, "two", watch=Watch(1, 0, 10.0)) == Taken(2, (), taken_from="one")
+    assert isinstance(acquire(store, "two", watch=UnchangedLease(1, 0, 9.9)), Busy)
+    assert isinstance(acquire(store, "two", watch=UnchangedLease(1, 1, 10.0)), Busy), "it watched another renewal"
+    assert acquire(store, "two", watch=UnchangedLease(1, 0, 10.0)) == Taken(2, (), taken_from="one")
 
 
 def test_a_number_that_a_store_has_forgotten_does_not_let_its_old_holder_write() -> None:

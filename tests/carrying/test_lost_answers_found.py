@@ -26,7 +26,7 @@ from standfast.ground.errors import (
     StoreUnavailableError,
 )
 from standfast.sessions import lease_rules, writer_rules
-from standfast.sessions.lease_rules import Asker, Fence, held_in
+from standfast.sessions.lease_rules import Asker, Fence, lease_state_in
 from standfast.sessions.port import (
     Answer,
     Ask,
@@ -172,7 +172,7 @@ async def test_a_lease_is_not_taken_away_from_whoever_got_it_by_that(kind: str) 
     network.loses_one_step()
     network.then = lambda: network.meanwhile(taken_by_another())
     assert await session.revoke_lease() == 2
-    held = held_in(network.store.look(Look(HERE, cells=("lease",))))
+    held = lease_state_in(network.store.look(Look(HERE, cells=("lease",))))
     assert (held.nonce, held.number) == ("another", 3)
     session.end()
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from standfast.cli import entry, exits
+from standfast.cli import entry
 from standfast.cli.arguments import Parser, command, group, seconds, store_named
 from standfast.cli.output import Output
 from standfast.ground import errors
+from standfast.operators import exits
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.cli.exits import RefusedError
 from standfast.cli.output import Column, Node, Output
 from standfast.cli.safe_text import safe, safe_lines, shortened, width_of
+from standfast.operators.exits import RefusedError
 
 
 class Terminal(io.StringIO):

@@ -17,8 +17,8 @@ import pytest
 
 from standfast import SQLiteSession
 from standfast.cli import entry
-from standfast.operators.verify_site import PREFIX
-from standfast.operators.verify_sqlite import CopiedFile
+from standfast.verifying.site import PREFIX
+from standfast.verifying.sqlite import CopiedFile
 
 DEADLINE_S = 120.0
 

@@ -33,7 +33,7 @@ def complaints(said: str, program: str, library: str) -> list[int]:
     return sorted({int(line) for line in re.findall(rf"^{library}_{program}\.py:(\d+): error", said, re.M)})
 
 
-@pytest.mark.parametrize("program", ["program", "parts"])
+@pytest.mark.parametrize("program", ["program", "parts", "stores", "subclasses"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_strict_program_passes_with_both(said: str, library: str, program: str):
     assert complaints(said, program, library) == [], said

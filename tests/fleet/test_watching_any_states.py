@@ -13,7 +13,7 @@ import pytest
 from helpers.watching import check_order, facts
 from hypothesis import given, settings, strategies as st
 
-from standfast.fleet.run_updates import Picture
+from standfast.fleet.run_updates import RunSnapshot
 from tests.driver.driver_mutants import Mutant
 from tests.fleet.watched_runs import pictures_of, states_of, told_of
 
@@ -21,11 +21,11 @@ UPDATES = "fleet.run_updates"
 
 
 @functools.cache
-def pictures(ends_first: str, approve: bool = True) -> list[Picture]:
+def pictures(ends_first: str, approve: bool = True) -> list[RunSnapshot]:
     return pictures_of(asyncio.run(states_of(ends_first, approve=approve)))
 
 
-def check(every: list[Picture], seen: list[int]) -> None:
+def check(every: list[RunSnapshot], seen: list[int]) -> None:
     """A watcher who sees these states, and then the last one, against one who sees nothing but the end."""
     places = [*sorted(set(seen)), len(every) - 1]
     told, cursors = told_of([every[place] for place in places])

@@ -9,7 +9,7 @@ from typing import Any
 from standfast import Agent, InMemoryRunStore, LogTail, RunConfig, Runner, RunSummary, SavedRun, function_tool
 from standfast.engine.codec import decode_saved
 from standfast.fleet import run_updates  # by the module's name: mutants change what is in it
-from standfast.fleet.run_updates import Picture
+from standfast.fleet.run_updates import RunSnapshot
 from standfast.testing import AnsweringModel, assistant_message, function_call
 
 UPDATES_MAX = 100
@@ -116,7 +116,7 @@ async def states_of(ends_first: str = "b", *, approve: bool = True) -> list[Save
     return diary.states
 
 
-def told_of(pictures: list[Picture], after: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
+def told_of(pictures: list[RunSnapshot], after: str | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """What a watcher is told who sees the run in these states and is cut off after each update; its cursor in each."""
     told, updates, cursors = run_updates.told_by(after), [], []
     for now in pictures:
@@ -130,5 +130,5 @@ def told_of(pictures: list[Picture], after: str | None = None) -> tuple[list[dic
     return updates, cursors
 
 
-def pictures_of(states: list[SavedRun]) -> list[Picture]:
-    return [run_updates.picture_of(decode_saved(one)) for one in states]
+def pictures_of(states: list[SavedRun]) -> list[RunSnapshot]:
+    return [run_updates.snapshot_of(decode_saved(one)) for one in states]

@@ -9,9 +9,10 @@ import pytest
 
 import standfast
 from standfast import GuardrailFunctionOutput, InputGuardrail, OutputGuardrail, OutputGuardrailResult
-from standfast.agents.guardrails import InputGuardrailResult, ToolGuardrailFunctionOutput, ToolInputGuardrail
+from standfast.agents.guardrails import InputGuardrailResult
 from standfast.ground import errors
 from standfast.ground.errors import StandfastError
+from standfast.tools.guardrails import ToolGuardrailFunctionOutput, ToolInputGuardrail
 
 
 @pytest.mark.parametrize("name", ["AgentsException", "UserError", "MaxTurnsExceeded", "ModelBehaviorError"])

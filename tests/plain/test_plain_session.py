@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 from standfast.ground.errors import AppendGapError, InvalidLimitError, PartialBatchError, SessionBusyError, StoreError
 from standfast.plain.adapter import PlainSession, accepts_wrapper, pass_wrapper
-from standfast.plain.append_evidence import Known, known_from, serialised, standing, tells_apart
+from standfast.plain.append_evidence import HistoryTail, is_unambiguous, serialised, stored_count, tail_from
 from standfast.sessions.protocol import SessionSettings
 
 
@@ -654,28 +654,28 @@ def test_another_writer_in_the_same_moment_never_loses_an_item(
     counted=st.booleans(),
 )
 def test_how_much_stands_there_is_told_exactly_or_not_at_all(old: list[str], new: list[str], taken: int, counted: bool):
-    before, batch = known_from(said(*old), whole=counted), [serialised(item) for item in said(*new)]
+    before, batch = tail_from(said(*old), whole=counted), [serialised(item) for item in said(*new)]
     taken = min(taken, len(new))
     after = [serialised(item) for item in said(*old, *new[:taken])]
-    told = standing(before, batch, after)
-    if counted or tells_apart(before.tail, batch):
+    told = stored_count(before, batch, after)
+    if counted or is_unambiguous(before.tail, batch):
         assert told == taken
     elif old:
         assert told in (taken, None)
 
 
 def test_a_session_that_shows_only_its_last_items_is_recognised_by_them():
-    before = known_from(said(*"abcdefgh"), whole=True)
+    before = tail_from(said(*"abcdefgh"), whole=True)
     after = [serialised(item) for item in said(*"cdefghxy")]
-    assert standing(before, [serialised(item) for item in said("x", "y")], after) == 2
-    assert standing(before, [serialised(item) for item in said("z", "y")], after) is None
+    assert stored_count(before, [serialised(item) for item in said("x", "y")], after) == 2
+    assert stored_count(before, [serialised(item) for item in said("z", "y")], after) is None
 
 
 def test_a_history_that_lost_what_was_known_gives_no_answer_where_likeness_is_left():
-    before = Known(2, tuple(serialised(item) for item in said("a", "b")))
+    before = HistoryTail(2, tuple(serialised(item) for item in said("a", "b")))
     batch = [serialised(item) for item in said("yes")]
-    assert standing(before, batch, [serialised(item) for item in said("yes")]) is None
-    assert standing(before, batch, [serialised(item) for item in said("no")]) == 0
+    assert stored_count(before, batch, [serialised(item) for item in said("yes")]) is None
+    assert stored_count(before, batch, [serialised(item) for item in said("no")]) == 0
 
 
 def test_items_are_compared_whole_and_without_regard_to_the_order_of_keys():

@@ -46,7 +46,7 @@ MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("a lower number may write", LEASES, "if fence.number < held.number or is_other", "if fence.number > held.number or is_other"), "B7", "a_write_under_a_lost_lease_is_refused"),
     (Mutant("an expiry takes the lease", LEASES, "hold_s=held.ttl_s", "hold_s=0.0"), "B7", "a_lease_is_held_though_the_history_expires"),
     (Mutant("numbers do not grow", LEASES, "held.number + 1, asker.nonce", "held.number, asker.nonce"), "B7", "a_session_has_one_holder_at_a_time"),
-    (Mutant("a release does nothing", LEASES, "return Held(held.number, held.nonce, tickets=held.tickets)", "return held"), "B7", "a_lease_is_held_though_the_history_expires"),
+    (Mutant("a release does nothing", LEASES, "return LeaseState(held.number, held.nonce, tickets=held.tickets)", "return held"), "B7", "a_lease_is_held_though_the_history_expires"),
     (Mutant("a run is saved over another's", RUNS, "    if ahead != 0 and not", "    if ahead < 0 and not"), "C12", "of_two_who_save_on_one_revision_the_second_is_told"),
     (Mutant("a repeated save is refused", RUNS, "and (ahead == 1 or", "and (ahead == 3 or"), "C12", "the_same_save_again_succeeds"),
     (Mutant("a tail is added at the end", RUNS, "logs.setdefault(log, [])[start:] = records", "logs.setdefault(log, []).extend(records)"), "C12", "a_tail_takes_the_place_of_what_the_log_has_from_its_start_on"),

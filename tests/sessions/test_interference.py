@@ -153,7 +153,7 @@ def state(store: Store) -> Any:
         ]
         seen[f"{name.id} corrupt"] = len(carried_out(store, rules.corrupt_records(name)))
         sight = store.look(Look(name, cells=(rules.LEASE,), prefixes=("r/",)))
-        held = lease_rules.held_in(sight)
+        held = lease_rules.lease_state_in(sight)
         seen[f"{name.id} lease"] = (held.number, bool(held.ttl_s))
         seen[f"{name.id} runs"] = sorted(cell for cell in sight.cells if cell.startswith("r/"))
     seen["run"] = carried_out(store, run_rules.load_run("run"))

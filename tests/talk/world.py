@@ -170,7 +170,7 @@ class World:
     def did(self, what: str, work: Callable[[], list[Shown] | None]) -> None:
         """Let something happen, and look at what follows."""
         before = self.talk
-        shown = [*(work() or ()), *self.exchange.settle(self.now)]
+        shown = [*(work() or ()), *self.exchange.follow_up(self.now)]
         self.trace.append(f"{what} -> {[(one.name, one.of) for one in shown]}")
         for one in shown:
             self.happened[one.name] = self.happened.get(one.name, 0) + 1

@@ -143,6 +143,7 @@ async def test_a_run_is_a_tree_of_requests_and_calls(traced: Traced, streamed: b
     assert whole["gen_ai.conversation.id"] == "guest-1"
     assert (whole["gen_ai.usage.input_tokens"], whole["gen_ai.usage.output_tokens"]) == (30, 7)
     assert (whole["standfast.run.status"], whole["standfast.run.turns"]) == ("done", 2)
+    assert whole["standfast.usage.requests"] == 2
     call = attributes(traced.named("execute_tool look_up"))
     assert call["gen_ai.tool.call.id"] == "c0"
     assert call["gen_ai.tool.description"] == "Look a word up."

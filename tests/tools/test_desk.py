@@ -9,10 +9,10 @@ import pytest
 
 from standfast import Agent, ToolGuardrailFunctionOutput, function_tool, tool_input_guardrail
 from standfast.agents.approvals import arguments_digest, tool_scope
-from standfast.agents.context import ToolContext
+from standfast.agents.tool_context import ToolContext
 from standfast.driver.reply_parsing import call_digest
 from standfast.engine.run import Call, Decision
-from standfast.tools.approval import Refused, Waits
+from standfast.tools.approval import CallRefused, CallWaits
 from standfast.tools.desk import OwnerFailed, Places, after_a_crash, answer_of, carry_out
 from standfast.tools.invoke import CallOutcome
 
@@ -81,14 +81,14 @@ async def test_a_call_takes_a_place_and_is_noted_before_anything_of_it_happens()
 
 async def test_a_call_that_needs_a_person_waits_and_nothing_of_it_happens():
     owner = Owner()
-    assert await carried(owner, paying(owner, needs_approval=True)) == Waits([])
+    assert await carried(owner, paying(owner, needs_approval=True)) == CallWaits([])
     assert owner.log == ["decisions"]
 
 
 async def test_guardrails_may_look_before_a_person_is_asked():
     owner = Owner(guardrails_before_approval=True)
     waits = await carried(owner, paying(owner, needs_approval=True))
-    assert isinstance(waits, Waits)
+    assert isinstance(waits, CallWaits)
     assert [one.guardrail.get_name() for one in waits.results] == ["small"]
     assert owner.log == ["decisions", "guardrail"]
 
@@ -101,7 +101,7 @@ async def test_a_decision_is_followed_and_the_policy_is_not_asked(approved: bool
     if approved:
         assert owner.log == ["place", "begin", "guardrail", "pay"]
     else:
-        assert found == Refused("no!")
+        assert found == CallRefused("no!")
         assert owner.log == []
 
 

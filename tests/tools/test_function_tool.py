@@ -11,7 +11,8 @@ import agents
 import pytest
 from typing_extensions import TypedDict
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.tools.function import FunctionTool, default_tool_error_function, function_tool, tool_namespace
 

@@ -9,7 +9,8 @@ import agents
 import pytest
 
 from standfast.agents.agent import Agent
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.errors import UserError
 from standfast.tools import hosted
 from standfast.tools.invoke import invoke, needs_approval

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.agents.context import ChildPaused, RunContextWrapper, ToolContext
-from standfast.agents.guardrails import (
+from standfast.agents.context import ChildPaused, RunContextWrapper
+from standfast.agents.hooks import AgentHooks, RunHooks
+from standfast.agents.tool_context import ToolContext
+from standfast.ground.errors import StandfastError, ToolInputGuardrailTripwireTriggered, ToolTimeoutError, UserError
+from standfast.tools.function import FunctionTool, FunctionToolCustomDataContext, function_tool
+from standfast.tools.guardrails import (
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,
     ToolOutputGuardrail,
     ToolOutputGuardrailData,
 )
-from standfast.agents.hooks import AgentHooks, RunHooks
-from standfast.ground.errors import StandfastError, ToolInputGuardrailTripwireTriggered, ToolTimeoutError, UserError
-from standfast.tools.function import FunctionTool, FunctionToolCustomDataContext, function_tool
 from standfast.tools.invoke import ToolCancelled, invoke, judge_before_approval, needs_approval
 from standfast.tools.texts import (
     REJECTED,

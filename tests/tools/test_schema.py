@@ -15,7 +15,8 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.tools.schema import function_schema
 

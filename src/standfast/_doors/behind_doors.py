@@ -78,7 +78,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "get_main_graph",
     ),
     "agents.hooks": ("TAgent",),
-    "agents.guardrails": (
+    "tools.guardrails": (
         "AllowBehavior",
         "RaiseExceptionBehavior",
         "RejectContentBehavior",
@@ -120,7 +120,8 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "set_default_openai_agent_registration_config",
     ),
     "agents.handoff_prompt": ("RECOMMENDED_PROMPT_PREFIX", "prompt_with_handoff_instructions"),
-    "agents.handoffs": ("HandoffHistoryMapper", "remove_all_tools"),
+    "agents.handoff_data": ("HandoffHistoryMapper",),
+    "agents.handoffs": ("remove_all_tools",),
     "llm.default_models": ("OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME", "gpt_5_reasoning_settings_required"),
     "agents.default_models": ("get_default_model", "get_default_model_settings", "is_gpt_5_default"),
     "llm.settings": ("MCPToolChoice",),
@@ -137,8 +138,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "tools.docstrings": ("DocstringStyle",),
     "tools.function": ("tool",),
     "tools.schema": ("FuncSchema", "function_schema"),
-    "words.items": (
-        "RunItemBase",
+    "providers.item_types": (
         "TResponse",
         "TResponseOutputItem",
         "TResponseStreamEvent",
@@ -150,6 +150,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "coerce_tool_search_call_raw_item",
         "coerce_tool_search_output_raw_item",
     ),
+    "words.items": ("RunItemBase",),
     "talk.items": (
         "InputText",
         "InputAudio",

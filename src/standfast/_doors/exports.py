@@ -135,7 +135,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "WaitingCall",
         "store_of",
     ),
-    "operators.verify": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
+    "verifying.store": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
     "operators.doctor.findings": ("Finding",),
     "operators.doctor.examination": ("Examination", "examine_store"),
     "operators.doctor.mending": ("FixReport", "SessionFix", "mend_store", "undo_mend"),
@@ -206,7 +206,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RetryPolicy",
     ),
     "agents.retry_policies": ("retry_policies",),
-    "agents.context": ("RunContextWrapper", "AgentHookContext", "ToolContext", "TContext"),
+    "agents.context": ("RunContextWrapper", "AgentHookContext", "TContext"),
+    "agents.tool_context": ("ToolContext",),
     "agents.guardrails": (
         "GuardrailFunctionOutput",
         "InputGuardrail",
@@ -215,6 +216,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "OutputGuardrailResult",
         "input_guardrail",
         "output_guardrail",
+    ),
+    "tools.guardrails": (
         "ToolGuardrailFunctionOutput",
         "ToolInputGuardrailData",
         "ToolOutputGuardrailData",
@@ -264,11 +267,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "tools.texts": ("ToolErrorFormatter", "ToolErrorFormatterArgs"),
     "agents.agent": ("Agent", "AgentBase", "StopAtTools", "ToolsToFinalOutputFunction", "ToolsToFinalOutputResult"),
     "agents.as_tool": ("AgentToolStreamEvent",),
+    "agents.handoff_data": ("HandoffInputData", "HandoffInputFilter"),
     "agents.handoffs": (
         "Handoff",
         "handoff",
-        "HandoffInputData",
-        "HandoffInputFilter",
         "nest_handoff_history",
         "default_handoff_history_mapper",
         "get_conversation_history_wrappers",
@@ -393,6 +395,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
+
+LOADED_WITH: dict[str, str] = {"agents.agent": "face.by_hand"}
+"""Module of public names to the one that is loaded with it: it hands down what that layer cannot import."""
 
 
 def homes(module: str) -> dict[str, str]:

@@ -97,7 +97,11 @@ if not any(getattr(finder, "__name__", "") == _Explanations.__name__ for finder 
 def _import_home(home: str, name: str) -> Any:
     from importlib import import_module
 
+    from standfast._doors.exports import LOADED_WITH
     from standfast.ground.extras import needed_by
 
     with needed_by(name):
-        return import_module(f"{ROOT}.{home}")
+        module = import_module(f"{ROOT}.{home}")
+        if home in LOADED_WITH:
+            import_module(f"{ROOT}.{LOADED_WITH[home]}")
+        return module

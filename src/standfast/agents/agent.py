@@ -131,7 +131,7 @@ class AgentBase(Generic[TContext]):
 
 
 async def resolve_tools(agent: AgentBase[Any], ctx: RunContextWrapper[Any]) -> list[Tool]:
-    """What this agent may call in this run; fixed while it has the conversation, so ask once per tenure.
+    """The tools this agent may call in this run: resolve them once each time it takes the conversation over.
 
     Without MCP servers and functions to ask, this is one pass over a list.
     """

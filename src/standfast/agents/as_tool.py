@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
 
-from standfast.agents.context import ToolContext
+from standfast.agents.context import AnyAgent, NamedAgent
 from standfast.agents.hooks import RunHooks, check_hooks
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
+from standfast.agents.tool_context import ToolContext
 from standfast.agents.tool_input import StructuredToolInputBuilder, ToolArguments
 from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import InvalidSettingError, OwnerError, UserError
@@ -25,7 +25,15 @@ from standfast.ground.log_helpers import logger
 from standfast.sessions.protocol import Session
 from standfast.tools.function import FunctionTool, Invoker, ToolEnabled, ToolErrorFunction, ToolNeedsApproval
 from standfast.tools.names import function_style
-from standfast.words.items import ItemHelpers, MessageOutputItem, ToolCallOutputItem, ToolOrigin, ToolOriginType
+from standfast.words.items import (
+    ItemHelpers,
+    MessageOutputItem,
+    RawItem,
+    RunItem,
+    ToolCallOutputItem,
+    ToolOrigin,
+    ToolOriginType,
+)
 
 DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS
 """How many turns an agent used as a tool may take unless told otherwise."""
@@ -35,12 +43,12 @@ class AgentToolStreamEvent(TypedDict):
     """What an `on_stream` function gets."""
 
     event: Any
-    """The event of the inner run."""
+    """The event of the inner run: a `StreamEvent`."""
 
-    agent: Any
+    agent: AnyAgent
     """The inner agent that made it."""
 
-    tool_call: Any
+    tool_call: RawItem
     """The call that the inner run answers."""
 
 
@@ -48,7 +56,7 @@ class AgentToolStreamEvent(TypedDict):
 class AgentTool:
     """How an agent runs as a tool; `Agent.as_tool` makes it."""
 
-    agent: Any
+    agent: AnyAgent
     name: str | None = None
     description: str | None = None
     custom_output_extractor: Callable[[Any], Awaitable[str]] | None = None
@@ -102,6 +110,29 @@ class AgentToolRun:
     """The context of the outer call; `context.for_child(tool_input)` makes that of the inner run."""
 
 
+class AgentToolResult(Protocol):
+    """What of the inner run's result becomes the call's output; the driver's `RunResult` has it."""
+
+    @property
+    def final_output(self) -> Any:
+        """What it came to."""
+        ...
+
+    @property
+    def new_items(self) -> Sequence[RunItem]:
+        """What the run brought forth."""
+        ...
+
+    @property
+    def output_guardrail_results(self) -> Sequence[object]:
+        """What output guardrails said."""
+        ...
+
+
+RunAgentTool: TypeAlias = Callable[[AgentToolRun], Awaitable[AgentToolResult]]
+"""Runs an agent as a tool."""
+
+
 def make_agent_tool(
     described: AgentTool,
     *,
@@ -120,7 +151,7 @@ def make_agent_tool(
         if not isinstance(ctx, ToolContext):  # whoever calls a tool by hand may have no more than a run's context
             call_id = f"call_{uuid.uuid4().hex}"
             ctx = ToolContext.from_agent_context(ctx, call_id, tool_name=name, tool_arguments=arguments)
-        run_agent = ctx.run_agent or _outside_a_run()
+        run_agent = ctx.run_agent or _outside_a_run(name)
         result = await run_agent(AgentToolRun(described, input, tool_input, ctx))
         return await output_of(described, result)
 
@@ -137,16 +168,28 @@ def make_agent_tool(
     )
 
 
-def _outside_a_run() -> Callable[[AgentToolRun], Awaitable[Any]]:
-    """What runs an agent whose tool was called where no run is under way.
+_run_by_hand: RunAgentTool | None = None
 
-    Looked up by name when it happens: running is the face's business, which this layer does not know.
+
+def set_run_by_hand(run_agent: RunAgentTool) -> None:
+    """Set what runs an agent whose tool a program calls itself, where no run is under way.
+
+    The face sets it (`face.by_hand`), because running is above this layer.
     """
-    run_by_hand: Callable[[AgentToolRun], Awaitable[Any]] = import_module("standfast.face.by_hand").run_by_hand
-    return run_by_hand
+    global _run_by_hand
+    _run_by_hand = run_agent
 
 
-async def output_of(described: AgentTool, result: Any) -> Any:
+def _outside_a_run(name: str) -> RunAgentTool:
+    if _run_by_hand is None:
+        raise UserError(
+            f"agent tool {name!r} was called outside a run, and nothing that runs agents is loaded",
+            "Import Agent from standfast: that loads it.",
+        )
+    return _run_by_hand
+
+
+async def output_of(described: AgentTool, result: AgentToolResult) -> Any:
     """What of an inner run becomes the call's output.
 
     The extractor's, if there is one; else the final output; if that is empty, the last text the run produced, unless
@@ -175,8 +218,8 @@ async def relay_events(
     events: AsyncIterator[Any],
     on_stream: Callable[[AgentToolStreamEvent], Awaitable[None] | None],
     *,
-    agent: Any,
-    tool_call: Any,
+    agent: NamedAgent,
+    tool_call: RawItem,
     max_pending: int | None,
 ) -> None:
     """Hand every event of an inner run to `on_stream`, in order, without making the run wait for it.

@@ -6,14 +6,14 @@ are derived from it and share both, and the `ApprovalBook`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from standfast.agents.approvals import ApprovalBook, agent_of, arguments_digest, decision_about, scope_of, tool_scope
+from standfast.engine.run import Run
 from standfast.ground.errors import ApprovalError
 from standfast.ground.jsonvalue import Item
+from standfast.words.items import ToolApprovalItem
 from standfast.words.usage import Usage
 
 if TYPE_CHECKING:
@@ -32,14 +32,30 @@ else:
     """The kind of the application's own object: `Agent[TContext]`, `RunContextWrapper[TContext]`."""
 
 
+AnyAgent: TypeAlias = Any
+"""An agent where an application's own code takes it: `Agent` or `RealtimeAgent`, which are made of what is here.
+
+Whoever overrides such a method, or gives such a function, says itself of which class its agents are.
+"""
+
+
+class NamedAgent(Protocol):
+    """What is asked of any agent, a voice agent included."""
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        ...
+
+
 class ChildPaused(BaseException):
     """A run inside a call waits for a person: the call has neither failed nor returned and is invoked again later.
 
     Not an Exception, like `asyncio.CancelledError` and for the same reason: a tool that catches every failure must not
-    turn a pause into a result. `child` is whatever the driver wants back.
+    turn a pause into a result. `child` is that run.
     """
 
-    def __init__(self, child: Any = None) -> None:
+    def __init__(self, child: Run | None = None) -> None:
         super().__init__(child)
         self.child = child
 
@@ -77,12 +93,12 @@ class RunContextWrapper(Generic[TContext]):
         # The application's object is the application's: what it knows is not for logs.
         return f"{type(self).__name__}(context={type(self.context).__name__}, usage={self.usage!r})"
 
-    def approve_tool(self, approval_item: Any, always_approve: bool = False) -> None:
+    def approve_tool(self, approval_item: ToolApprovalItem, always_approve: bool = False) -> None:
         """Let this call run; with `always_approve` every later call of the same tool too."""
         self.approvals.record(decision_about(approval_item, approved=True, sticky=always_approve))
 
     def reject_tool(
-        self, approval_item: Any, always_reject: bool = False, rejection_message: str | None = None
+        self, approval_item: ToolApprovalItem, always_reject: bool = False, rejection_message: str | None = None
     ) -> None:
         """Refuse this call, with what the model reads instead; with `always_reject` every later call of the tool."""
         self.approvals.record(
@@ -99,9 +115,9 @@ class RunContextWrapper(Generic[TContext]):
         call_id: str,
         *,
         tool_namespace: str | None = None,
-        existing_pending: Any = None,
-        tool_lookup_key: Any = None,
-        current_invocation: Any = None,
+        existing_pending: ToolApprovalItem | None = None,
+        tool_lookup_key: tuple[str, ...] | None = None,
+        current_invocation: ToolApprovalItem | None = None,
     ) -> bool | None:
         """True or False if this call was decided, None if not.
 
@@ -124,8 +140,8 @@ class RunContextWrapper(Generic[TContext]):
         call_id: str,
         *,
         tool_namespace: str | None = None,
-        existing_pending: Any = None,
-        tool_lookup_key: Any = None,
+        existing_pending: ToolApprovalItem | None = None,
+        tool_lookup_key: tuple[str, ...] | None = None,
     ) -> str | None:
         """What the person who rejected this call wants the model to read, if they said."""
         if existing_pending is not None:
@@ -133,7 +149,7 @@ class RunContextWrapper(Generic[TContext]):
         return self.approvals.message(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
 
 
-def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: Any) -> str:
+def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: object) -> str:
     """The scope of a tool, by its name or by the key that an approval item shows (its `tool_lookup_key`)."""
     match tool_lookup_key:
         case ("namespaced", str(space), str(name)):
@@ -152,154 +168,3 @@ def wrapper_of(context: object) -> RunContextWrapper[Any]:
 @dataclass(eq=False)
 class AgentHookContext(RunContextWrapper[TContext]):
     """What `on_agent_start`, `on_agent_end`, `on_start` and `on_end` get: `turn_input` is the input of the turn."""
-
-
-_NOT_GIVEN: Any = object()
-
-
-class ToolContext(RunContextWrapper[TContext]):
-    """What a tool gets: the run's context and the call itself."""
-
-    tool_name: str
-    """The name the model called."""
-
-    tool_call_id: str
-    """The id of the call; unique in the run and everything resumed from it."""
-
-    tool_arguments: str
-    """The arguments as the model wrote them."""
-
-    tool_call: Any
-    """The call item."""
-
-    tool_namespace: str | None
-    """The namespace the model named, if any."""
-
-    agent: Any
-    """The agent whose call this is."""
-
-    run_config: Any
-    """The `RunConfig` of the run."""
-
-    idempotency_key: str | None
-    """The same for every attempt at this call, in any process, and for no other call: give it to the service that a
-    tool with side effects talks to."""
-
-    run_agent: Callable[[Any], Awaitable[Any]] | None
-    """Runs an agent inside this call (`AgentToolRun` in, its result out); put here by the driver."""
-
-    called_inside: tuple[str, ...]
-    """The tools that agents inside this call have called, each once: for a `failure_error_function`, which says what
-    the model reads when such an agent failed."""
-
-    def __init__(
-        self,
-        context: TContext,
-        usage: Usage = _NOT_GIVEN,
-        tool_name: str = _NOT_GIVEN,
-        tool_call_id: str = _NOT_GIVEN,
-        tool_arguments: str = _NOT_GIVEN,
-        tool_call: Any = None,
-        *,
-        tool_namespace: str | None = None,
-        agent: Any = None,
-        run_config: Any = None,
-        turn_input: list[Item] | None = None,
-        tool_input: Any = None,
-        idempotency_key: str | None = None,
-        run_agent: Callable[[Any], Awaitable[Any]] | None = None,
-        approvals: ApprovalBook | None = None,
-    ) -> None:
-        for name, value in (
-            ("tool_name", tool_name),
-            ("tool_call_id", tool_call_id),
-            ("tool_arguments", tool_arguments),
-        ):
-            if value is _NOT_GIVEN:
-                raise ValueError(f"a ToolContext is about one call and needs its {name}")
-        self.context = context
-        self.usage = Usage() if usage is _NOT_GIVEN else usage
-        self.turn_input = [] if turn_input is None else turn_input
-        self.tool_input = tool_input
-        self.approvals = ApprovalBook() if approvals is None else approvals
-        self.tool_name = tool_name
-        self.tool_call_id = tool_call_id
-        self.tool_arguments = tool_arguments
-        self.tool_call = tool_call
-        self.tool_namespace = tool_namespace if tool_namespace is not None else _read(tool_call, "namespace")
-        self.agent = agent
-        self.run_config = _config(run_config) if isinstance(run_config, Mapping) else run_config
-        self.idempotency_key = idempotency_key
-        self.run_agent = run_agent
-        self.called_inside = ()
-
-    @property
-    def qualified_tool_name(self) -> str:
-        """The name with its namespace, where it has one."""
-        return f"{self.tool_namespace}.{self.tool_name}" if self.tool_namespace else self.tool_name
-
-    @classmethod
-    def from_agent_context(
-        cls,
-        context: RunContextWrapper[TContext],
-        tool_call_id: str,
-        tool_call: Any = None,
-        agent: Any = None,
-        *,
-        tool_name: str | None = None,
-        tool_arguments: str | None = None,
-        tool_namespace: str | None = None,
-        run_config: Any = None,
-        idempotency_key: str | None = None,
-        run_agent: Callable[[Any], Awaitable[Any]] | None = None,
-    ) -> ToolContext[TContext]:
-        """The context of one call, sharing the run's application object, usage and approvals."""
-        outer = context if isinstance(context, ToolContext) else None
-        name = tool_name if tool_name is not None else _read(tool_call, "name")
-        arguments = tool_arguments if tool_arguments is not None else _read(tool_call, "arguments")
-        return cls(
-            context.context,
-            context.usage,
-            _NOT_GIVEN if name is None else name,
-            tool_call_id,
-            _NOT_GIVEN if arguments is None else arguments,
-            tool_call,
-            tool_namespace=tool_namespace if tool_namespace is not None else _read(tool_call, "namespace"),
-            agent=outer.agent if agent is None and outer is not None else agent,
-            run_config=outer.run_config if run_config is None and outer is not None else run_config,
-            turn_input=context.turn_input,
-            tool_input=context.tool_input,
-            idempotency_key=idempotency_key,
-            run_agent=run_agent,
-            approvals=context.approvals,
-        )
-
-    def for_child(self, tool_input: Any = None, *, run_config: Any = None) -> ToolContext[TContext]:
-        """The context of a run inside this call: the same application object and usage, decisions of its own."""
-        return ToolContext(
-            self.context,
-            self.usage,
-            self.tool_name,
-            self.tool_call_id,
-            self.tool_arguments,
-            self.tool_call,
-            tool_namespace=self.tool_namespace,
-            agent=self.agent,
-            run_config=self.run_config if run_config is None else run_config,
-            tool_input=tool_input,
-            idempotency_key=self.idempotency_key,
-        )
-
-
-def _config(settings: Mapping[str, Any]) -> Any:
-    """A run config from a dict, for contexts that a program makes by hand; unknown keys are refused.
-
-    Found by name: the module of run configs needs this one.
-    """
-    return import_module("standfast.agents.run_config").coerce_run_config(settings)
-
-
-def _read(call: Any, name: str) -> Any:
-    if call is None:
-        return None
-    return call.get(name) if isinstance(call, Mapping) else getattr(call, name, None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from standfast.llm.default_models import default_model, gpt_5_reasoning_settings_required, settings_for
+from standfast.llm.interface import Model
 from standfast.llm.settings import ModelSettings
 
 
@@ -19,6 +19,6 @@ def is_gpt_5_default() -> bool:
     return gpt_5_reasoning_settings_required(get_default_model())
 
 
-def get_default_model_settings(model: Any = None) -> ModelSettings:
+def get_default_model_settings(model: str | Model | None = None) -> ModelSettings:
     """The settings of an agent with this model that says none itself; None asks about the default model."""
     return settings_for(get_default_model() if model is None else model)

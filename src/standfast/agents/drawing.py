@@ -90,7 +90,7 @@ class _Drawing:
             if visited is not None:
                 visited.add(one.name)
 
-    def name(self, thing: Any) -> str:
+    def name(self, thing: object) -> str:
         """The id of this thing's node, quoted: its own name, or one made up if that is taken."""
         if id(thing) not in self._ids:
             own = str(getattr(thing, "name", None) or getattr(thing, "agent_name", ""))
@@ -98,7 +98,7 @@ class _Drawing:
             self._ids[id(thing)] = own if own not in taken else f"{own}#{len(self._ids)}"
         return f'"{_escaped(self._ids[id(thing)])}"'
 
-    def node(self, thing: Any, label: str, style: str) -> str:
+    def node(self, thing: object, label: str, style: str) -> str:
         """The line that draws this thing."""
         return f'    {self.name(thing)} [label="{_escaped(label)}", {style}];'
 
@@ -117,7 +117,7 @@ def _reached(agent: Agent[Any], is_left_out: Callable[[Agent[Any]], bool]) -> It
             waiting += [_target(other) or other for other in one.handoffs]
 
 
-def _target(other: Any) -> Agent[Any] | None:
+def _target(other: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | None:
     """The agent that this leads to, if it is known."""
     if not isinstance(other, Handoff):
         found: Agent[Any] = other

@@ -6,15 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypedDict
 
-from standfast.agents.context import RunContextWrapper, TContext
-from standfast.agents.guardrails import (
-    InputGuardrailResult,
-    OutputGuardrailResult,
-    ToolInputGuardrailResult,
-    ToolOutputGuardrailResult,
-)
+from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
+from standfast.agents.guardrails import InputGuardrailResult, OutputGuardrailResult
 from standfast.ground.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
 from standfast.ground.jsonvalue import Item
+from standfast.tools.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.words.items import ModelResponse, RunItem
 
 
@@ -25,7 +21,7 @@ class RunErrorDetails:
     input: str | list[Item]
     new_items: list[RunItem]
     raw_responses: list[ModelResponse]
-    last_agent: Any
+    last_agent: AnyAgent
     context_wrapper: RunContextWrapper[Any]
     input_guardrail_results: list[InputGuardrailResult]
     output_guardrail_results: list[OutputGuardrailResult]
@@ -44,7 +40,7 @@ class RunErrorData:
     history: list[Item]
     output: list[Item]
     raw_responses: list[ModelResponse]
-    last_agent: Any
+    last_agent: AnyAgent
 
 
 @dataclass
@@ -89,7 +85,7 @@ def check_error_handlers(handlers: Mapping[str, Any] | None) -> None:
         raise UserError(f"error_handlers has no kind {', '.join(unknown)}", f"Use {', '.join(HANDLED_KINDS)}.")
 
 
-def read_handler_result(value: Any) -> RunErrorHandlerResult | None:
+def read_handler_result(value: object) -> RunErrorHandlerResult | None:
     """What a handler wants: None if it declined. Raises UserError for a dict with keys that mean nothing."""
     if value is None or isinstance(value, RunErrorHandlerResult):
         return value

@@ -1,23 +1,20 @@
-"""Guardrails: functions that look at an input, an output or a tool call and may say no.
+"""Guardrails of agents: functions that look at the input or the output of a run and may end it.
 
-Agent guardrails trip the whole run; tool guardrails decide about one call: let it pass, put a message in its place, or
-end the run. `judge` is how several agent guardrails are asked: at once, until the first one trips; what is still
-running then is cancelled and awaited, so nothing of a judgement outlives it. A guardrail that raises has given no
-verdict, and its error is the caller's to handle.
+`judge` asks several of them at once, until the first one trips; what is still running then is cancelled and awaited, so
+that no guardrail outlives the question. A guardrail that raises has given no verdict, and its error is the caller's to
+handle. Those that decide about one call of a tool are in `tools.guardrails`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypedDict, TypeVar, overload
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
 
-from standfast.agents.context import RunContextWrapper, TContext, ToolContext
+from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast.ground.awaiting import cancel, maybe_await
 from standfast.ground.errors import (
-    ToolInputGuardrailTripwireTriggered,
-    ToolOutputGuardrailTripwireTriggered,
     UserError,
 )
 from standfast.ground.jsonvalue import Item
@@ -53,7 +50,7 @@ class Guardrail:
         function = self.guardrail_function
         return self.name or getattr(function, "__name__", None) or type(function).__name__
 
-    async def _verdict(self, kind: type[V], *arguments: Any) -> V:
+    async def _verdict(self, kind: type[V], *arguments: object) -> V:
         """What the function says about these arguments; raises UserError if that is no verdict of this kind."""
         name = self.get_name()
         if not callable(self.guardrail_function):
@@ -68,10 +65,12 @@ class Guardrail:
         return verdict
 
 
-def _made(kind: Callable[..., G], function: Any, name: str | None, **options: Any) -> Any:
+def make_guardrail(
+    kind: Callable[..., G], function: Callable[..., Any] | None, name: str | None, **options: object
+) -> G | Callable[[Callable[..., Any]], G]:
     """A guardrail of this function, or, without a function, the decorator that makes one."""
 
-    def make(given: Any) -> G:
+    def make(given: Callable[..., Any]) -> G:
         guardrail = kind(given, name=name, **options)
         guardrail.name = guardrail.get_name()
         return guardrail
@@ -79,14 +78,12 @@ def _made(kind: Callable[..., G], function: Any, name: str | None, **options: An
     return make if function is None else make(function)
 
 
-# --- agent guardrails ------------------------------------------------------------------------------------------------
-
 InputGuardrailFunction = Callable[
-    [RunContextWrapper[TContext], Any, "str | list[Item]"],
+    [RunContextWrapper[TContext], AnyAgent, "str | list[Item]"],
     "GuardrailFunctionOutput | Awaitable[GuardrailFunctionOutput]",
 ]
 OutputGuardrailFunction = Callable[
-    [RunContextWrapper[TContext], Any, Any], "GuardrailFunctionOutput | Awaitable[GuardrailFunctionOutput]"
+    [RunContextWrapper[TContext], AnyAgent, Any], "GuardrailFunctionOutput | Awaitable[GuardrailFunctionOutput]"
 ]
 
 
@@ -101,7 +98,7 @@ class InputGuardrail(Guardrail, Generic[TContext]):
     """False: the model is not called before this guardrail has passed."""
 
     async def run(
-        self, agent: Any, input: str | list[Item], context: RunContextWrapper[TContext]
+        self, agent: AnyAgent, input: str | list[Item], context: RunContextWrapper[TContext]
     ) -> InputGuardrailResult:
         """Ask this guardrail alone."""
         return InputGuardrailResult(self, await self._verdict(GuardrailFunctionOutput, context, agent, input))
@@ -122,7 +119,9 @@ class OutputGuardrail(Guardrail, Generic[TContext]):
     guardrail_function: OutputGuardrailFunction[TContext]
     """Gets the context, the agent and its output."""
 
-    async def run(self, context: RunContextWrapper[TContext], agent: Any, agent_output: Any) -> OutputGuardrailResult:
+    async def run(
+        self, context: RunContextWrapper[TContext], agent: AnyAgent, agent_output: Any
+    ) -> OutputGuardrailResult:
         """Ask this guardrail alone."""
         output = await self._verdict(GuardrailFunctionOutput, context, agent, agent_output)
         return OutputGuardrailResult(guardrail=self, agent_output=agent_output, agent=agent, output=output)
@@ -134,7 +133,7 @@ class OutputGuardrailResult:
 
     guardrail: OutputGuardrail[Any]
     agent_output: Any
-    agent: Any
+    agent: AnyAgent
     output: GuardrailFunctionOutput
 
 
@@ -150,9 +149,9 @@ def input_guardrail(
 
 def input_guardrail(
     func: InputGuardrailFunction[Any] | None = None, *, name: str | None = None, run_in_parallel: bool = True
-) -> Any:
+) -> InputGuardrail[Any] | Callable[[InputGuardrailFunction[Any]], InputGuardrail[Any]]:
     """Make an `InputGuardrail` of a function; use it bare or with arguments."""
-    return _made(InputGuardrail, func, name, run_in_parallel=run_in_parallel)
+    return make_guardrail(InputGuardrail, func, name, run_in_parallel=run_in_parallel)
 
 
 @overload
@@ -165,9 +164,11 @@ def output_guardrail(
 ) -> Callable[[OutputGuardrailFunction[TContext]], OutputGuardrail[TContext]]: ...
 
 
-def output_guardrail(func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None) -> Any:
+def output_guardrail(
+    func: OutputGuardrailFunction[Any] | None = None, *, name: str | None = None
+) -> OutputGuardrail[Any] | Callable[[OutputGuardrailFunction[Any]], OutputGuardrail[Any]]:
     """Make an `OutputGuardrail` of a function; use it bare or with arguments."""
-    return _made(OutputGuardrail, func, name)
+    return make_guardrail(OutputGuardrail, func, name)
 
 
 async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]], results: list[R]) -> R | None:
@@ -204,188 +205,3 @@ async def _first_trip(tasks: Sequence[asyncio.Future[R]], results: list[R]) -> R
 
 def _has_result(task: asyncio.Future[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
-
-
-# --- tool guardrails -------------------------------------------------------------------------------------------------
-
-
-class RejectContentBehavior(TypedDict):
-    """The model reads `message` in place of the call's result."""
-
-    type: Literal["reject_content"]
-    message: str
-
-
-class RaiseExceptionBehavior(TypedDict):
-    """The run ends."""
-
-    type: Literal["raise_exception"]
-
-
-class AllowBehavior(TypedDict):
-    """Nothing happens."""
-
-    type: Literal["allow"]
-
-
-@dataclass
-class ToolGuardrailFunctionOutput:
-    """A tool guardrail's verdict; make it with `allow`, `reject_content` or `raise_exception`."""
-
-    output_info: Any
-    behavior: RejectContentBehavior | RaiseExceptionBehavior | AllowBehavior = field(
-        default_factory=lambda: AllowBehavior(type="allow")
-    )
-
-    @classmethod
-    def allow(cls, output_info: Any = None) -> ToolGuardrailFunctionOutput:
-        """Let the call, or its output, pass."""
-        return cls(output_info, AllowBehavior(type="allow"))
-
-    @classmethod
-    def reject_content(cls, message: str, output_info: Any = None) -> ToolGuardrailFunctionOutput:
-        """Put `message` in the place of the call's output; the run goes on."""
-        return cls(output_info, RejectContentBehavior(type="reject_content", message=message))
-
-    @classmethod
-    def raise_exception(cls, output_info: Any = None) -> ToolGuardrailFunctionOutput:
-        """End the run with a tripwire error."""
-        return cls(output_info, RaiseExceptionBehavior(type="raise_exception"))
-
-
-@dataclass
-class ToolInputGuardrailData:
-    """What a tool input guardrail looks at."""
-
-    context: ToolContext[Any]
-    agent: Any
-
-
-@dataclass
-class ToolOutputGuardrailData(ToolInputGuardrailData):
-    """What a tool output guardrail looks at: always the tool's own output, whatever guardrails before it said."""
-
-    output: Any
-
-
-ToolInputGuardrailFunction = Callable[
-    [ToolInputGuardrailData], "ToolGuardrailFunctionOutput | Awaitable[ToolGuardrailFunctionOutput]"
-]
-ToolOutputGuardrailFunction = Callable[
-    [ToolOutputGuardrailData], "ToolGuardrailFunctionOutput | Awaitable[ToolGuardrailFunctionOutput]"
-]
-
-
-@dataclass
-class ToolInputGuardrail(Guardrail, Generic[TContext]):
-    """Looks at a call before it runs."""
-
-    guardrail_function: ToolInputGuardrailFunction
-    """Gets the call and the agent."""
-
-    async def run(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        """Ask this guardrail alone."""
-        return await self._verdict(ToolGuardrailFunctionOutput, data)
-
-
-@dataclass
-class ToolOutputGuardrail(Guardrail, Generic[TContext]):
-    """Looks at a call's output before the model does."""
-
-    guardrail_function: ToolOutputGuardrailFunction
-    """Gets the call, the agent and the output."""
-
-    async def run(self, data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
-        """Ask this guardrail alone."""
-        return await self._verdict(ToolGuardrailFunctionOutput, data)
-
-
-@dataclass
-class ToolInputGuardrailResult:
-    """What a tool input guardrail said."""
-
-    guardrail: ToolInputGuardrail[Any]
-    output: ToolGuardrailFunctionOutput
-
-
-@dataclass
-class ToolOutputGuardrailResult:
-    """What a tool output guardrail said."""
-
-    guardrail: ToolOutputGuardrail[Any]
-    output: ToolGuardrailFunctionOutput
-
-
-@overload
-def tool_input_guardrail(func: ToolInputGuardrailFunction) -> ToolInputGuardrail[Any]: ...
-
-
-@overload
-def tool_input_guardrail(
-    *, name: str | None = None
-) -> Callable[[ToolInputGuardrailFunction], ToolInputGuardrail[Any]]: ...
-
-
-def tool_input_guardrail(func: ToolInputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
-    """Make a `ToolInputGuardrail` of a function; use it bare or with arguments."""
-    return _made(ToolInputGuardrail, func, name)
-
-
-@overload
-def tool_output_guardrail(func: ToolOutputGuardrailFunction) -> ToolOutputGuardrail[Any]: ...
-
-
-@overload
-def tool_output_guardrail(
-    *, name: str | None = None
-) -> Callable[[ToolOutputGuardrailFunction], ToolOutputGuardrail[Any]]: ...
-
-
-def tool_output_guardrail(func: ToolOutputGuardrailFunction | None = None, *, name: str | None = None) -> Any:
-    """Make a `ToolOutputGuardrail` of a function; use it bare or with arguments."""
-    return _made(ToolOutputGuardrail, func, name)
-
-
-async def judge_call(
-    guardrails: Sequence[ToolInputGuardrail[Any]], data: ToolInputGuardrailData
-) -> tuple[list[ToolInputGuardrailResult], str | None]:
-    """Ask the input guardrails of a tool, one after the other; the message of the one that rejected, if one did.
-
-    Those behind a rejection are not asked. Raises the tripwire error of one that wants the run to end.
-    """
-    asked, message = await _ask_in_order(guardrails, data, ToolInputGuardrailTripwireTriggered)
-    return [ToolInputGuardrailResult(*one) for one in asked], message
-
-
-async def judge_output(
-    guardrails: Sequence[ToolOutputGuardrail[Any]], data: ToolOutputGuardrailData
-) -> tuple[list[ToolOutputGuardrailResult], Any]:
-    """Ask the output guardrails of a tool, one after the other; the output that counts after them.
-
-    Those behind a rejection are not asked. Raises the tripwire error of one that wants the run to end.
-    """
-    asked, message = await _ask_in_order(guardrails, data, ToolOutputGuardrailTripwireTriggered)
-    return [ToolOutputGuardrailResult(*one) for one in asked], data.output if message is None else message
-
-
-async def _ask_in_order(
-    guardrails: Sequence[Any], data: ToolInputGuardrailData, tripwire: Callable[[Any, Any], Exception]
-) -> tuple[list[tuple[Any, ToolGuardrailFunctionOutput]], str | None]:
-    """Each guardrail that was asked with its verdict, and the message of the one that rejected."""
-    asked: list[tuple[Any, ToolGuardrailFunctionOutput]] = []
-    for guardrail in guardrails:
-        output: ToolGuardrailFunctionOutput = await guardrail.run(data)
-        asked.append((guardrail, output))
-        match output.behavior:
-            case {"type": "allow"}:
-                continue
-            case {"type": "raise_exception"}:
-                raise tripwire(guardrail, output)
-            case {"type": "reject_content", "message": str(message)}:
-                return asked, message
-            case _:  # a behaviour nobody understands must not count as "allow"
-                raise UserError(
-                    f"tool guardrail {guardrail.get_name()!r} returned a behavior of no known kind",
-                    "Make it with ToolGuardrailFunctionOutput.allow, .reject_content(message) or .raise_exception.",
-                )
-    return asked, None

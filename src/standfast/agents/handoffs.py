@@ -10,11 +10,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
-from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.context import AnyAgent, NamedAgent, RunContextWrapper, TContext
+from standfast.agents.handoff_data import HandoffHistoryMapper, HandoffInputData, HandoffInputFilter
 from standfast.agents.hooks import TAgent
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, UserError
@@ -39,37 +40,6 @@ else:
 
 OnHandoffWithInput = Callable[[RunContextWrapper[Any], THandoffInput], Any]
 OnHandoffWithoutInput = Callable[[RunContextWrapper[Any]], Any]
-
-
-@dataclass(frozen=True)
-class HandoffInputData:
-    """What the next agent would see, for a filter to change."""
-
-    input_history: str | tuple[Item, ...]
-    """The input of the run (or what an earlier handoff made of it)."""
-
-    pre_handoff_items: tuple[RunItem, ...]
-    """What came between that and the turn of the handoff."""
-
-    new_items: tuple[RunItem, ...]
-    """The turn of the handoff, with the handoff call and its output."""
-
-    run_context: RunContextWrapper[Any] | None = None
-    """The context of the run."""
-
-    input_items: tuple[RunItem, ...] | None = None
-    """If set, the next agent sees these in place of `new_items`, and the history still keeps `new_items`."""
-
-    def clone(self, **kwargs: Any) -> HandoffInputData:
-        """A copy with some fields changed."""
-        return replace(self, **kwargs)
-
-
-HandoffInputFilter: TypeAlias = Callable[[HandoffInputData], "HandoffInputData | Awaitable[HandoffInputData]"]
-"""Changes what the next agent sees."""
-
-HandoffHistoryMapper: TypeAlias = Callable[[list[Item]], list[Item]]
-"""From a transcript to the items that stand for it when history is nested."""
 
 
 @dataclass
@@ -103,27 +73,45 @@ class Handoff(Generic[TContext, TAgent]):
     is_enabled: ToolEnabled = True
     """Whether the model is shown the handoff: a bool, or a function of the context and the agent."""
 
-    agent: Any = field(default=None, kw_only=True, repr=False)
+    agent: AnyAgent = field(default=None, kw_only=True, repr=False)
     """The agent itself, where it is known beforehand: what is reachable from an agent can be checked before it runs."""
 
-    def get_transfer_message(self, agent: Any) -> str:
+    def get_transfer_message(self, agent: AnyAgent) -> str:
         """What the model that hands over reads as the output of its call."""
         return json.dumps({"assistant": agent.name})
 
     @classmethod
-    def default_tool_name(cls, agent: Any) -> str:
+    def default_tool_name(cls, agent: AnyAgent) -> str:
         """`transfer_to_` and the agent's name as a function would have it."""
         return function_style(f"transfer_to_{agent.name}")
 
     @classmethod
-    def default_tool_description(cls, agent: Any) -> str:
+    def default_tool_description(cls, agent: AnyAgent) -> str:
         """What the model is told unless something else was given."""
         return f"{model_text('handoff_offer', agent_name=agent.name)} {agent.handoff_description or ''}".strip()
 
 
+class HandoffTarget(NamedAgent, Protocol):
+    """What is asked of an agent that others hand over to."""
+
+    @property
+    def handoff_description(self) -> str | None:
+        """What they are told about it."""
+        ...
+
+
+class HandingOver(Protocol):
+    """What is asked of an agent that hands over."""
+
+    @property
+    def handoffs(self) -> Sequence[HandoffTarget | Handoff[Any, Any]]:
+        """Who it may hand the conversation to."""
+        ...
+
+
 @overload
 def handoff(
-    agent: Any,
+    agent: HandoffTarget,
     *,
     tool_name_override: str | None = None,
     tool_description_override: str | None = None,
@@ -135,7 +123,7 @@ def handoff(
 
 @overload
 def handoff(
-    agent: Any,
+    agent: HandoffTarget,
     *,
     on_handoff: OnHandoffWithInput[THandoffInput],
     input_type: type[THandoffInput],
@@ -149,7 +137,7 @@ def handoff(
 
 @overload
 def handoff(
-    agent: Any,
+    agent: HandoffTarget,
     *,
     on_handoff: OnHandoffWithoutInput,
     tool_name_override: str | None = None,
@@ -161,7 +149,7 @@ def handoff(
 
 
 def handoff(
-    agent: Any,
+    agent: HandoffTarget,
     tool_name_override: str | None = None,
     tool_description_override: str | None = None,
     on_handoff: OnHandoffWithInput[Any] | OnHandoffWithoutInput | None = None,
@@ -178,7 +166,7 @@ def handoff(
     _check_callback(on_handoff, input_type)
     schema, read = _schema_and_reader(input_type)
 
-    async def take_over(ctx: RunContextWrapper[Any], arguments: str | None = None) -> Any:
+    async def take_over(ctx: RunContextWrapper[Any], arguments: str | None = None) -> HandoffTarget:
         if on_handoff is not None:
             called: Any = on_handoff
             result = called(ctx) if read is None else called(ctx, read(arguments))
@@ -199,15 +187,15 @@ def handoff(
 
 
 def _asked_later(is_enabled: Callable[..., Any]) -> Callable[..., Awaitable[bool]]:
-    """The same as a coroutine function, so that whoever asks a handoff by hand can await it."""
+    """Wrap an `is_enabled` function as a coroutine function, which whoever asks the handoff by hand can await."""
 
-    async def ask(ctx: RunContextWrapper[Any], agent: Any) -> bool:
+    async def ask(ctx: RunContextWrapper[Any], agent: AnyAgent) -> bool:
         return bool(await maybe_await(is_enabled(ctx, agent)))
 
     return ask
 
 
-def _check_callback(on_handoff: Any, input_type: Any) -> None:
+def _check_callback(on_handoff: object, input_type: object) -> None:
     if input_type is not None and on_handoff is None:
         raise UserError("a handoff has an input_type and nobody to give the input to", "Give on_handoff too.")
     if on_handoff is None:
@@ -223,7 +211,7 @@ def _check_callback(on_handoff: Any, input_type: Any) -> None:
         )
 
 
-def _schema_and_reader(input_type: Any) -> tuple[dict[str, Any], Callable[[str | None], Any] | None]:
+def _schema_and_reader(input_type: type[Any] | None) -> tuple[dict[str, Any], Callable[[str | None], Any] | None]:
     """The schema of a handoff's input, and what reads arguments as it: strictly, this is no place for guessing."""
     if input_type is None:
         return {}, None
@@ -244,7 +232,7 @@ def _schema_and_reader(input_type: Any) -> tuple[dict[str, Any], Callable[[str |
     return adapter.json_schema(), read
 
 
-async def resolve_handoffs(agent: Any, ctx: RunContextWrapper[Any]) -> list[Handoff[Any, Any]]:
+async def resolve_handoffs(agent: HandingOver, ctx: RunContextWrapper[Any]) -> list[Handoff[Any, Any]]:
     """The handoffs of an agent that are enabled for this run; agents among them become handoffs."""
     if not agent.handoffs:
         return []
@@ -441,7 +429,7 @@ def _without_tools(items: tuple[RunItem, ...]) -> tuple[RunItem, ...]:
     return tuple(item for item in items if item.type not in _TOOL_ITEM_TYPES)
 
 
-def _is_of_a_tool(kind: Any) -> bool:
+def _is_of_a_tool(kind: object) -> bool:
     return isinstance(kind, str) and (
         kind.endswith(("_call", "_call_output"))
         or kind.startswith(("mcp_", "tool_search", "program"))

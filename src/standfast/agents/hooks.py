@@ -7,15 +7,18 @@ what it returns is ignored, and one that raises fails the run. `overridden` lets
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
-from standfast.agents.context import AgentHookContext, RunContextWrapper, TContext
+from standfast.agents.context import AgentHookContext, NamedAgent, RunContextWrapper, TContext
 from standfast.ground.awaiting import together
 from standfast.ground.errors import SettingTypeError
 from standfast.ground.jsonvalue import Item
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from standfast.tools.hosted import Tool
+    from standfast.words.items import ModelResponse
 
     TAgent = TypeVar("TAgent", default=Any)
 else:
@@ -32,7 +35,7 @@ class RunHooksBase(Generic[TContext, TAgent]):
     ) -> None:
         """Before a model is called, with exactly what it will see. Once per turn, however often it is retried."""
 
-    async def on_llm_end(self, context: RunContextWrapper[TContext], agent: TAgent, response: Any) -> None:
+    async def on_llm_end(self, context: RunContextWrapper[TContext], agent: TAgent, response: ModelResponse) -> None:
         """After a model has answered and its answer was found usable, before any tool runs."""
 
     async def on_agent_start(self, context: AgentHookContext[TContext], agent: TAgent) -> None:
@@ -44,10 +47,12 @@ class RunHooksBase(Generic[TContext, TAgent]):
     async def on_handoff(self, context: RunContextWrapper[TContext], from_agent: TAgent, to_agent: TAgent) -> None:
         """When one agent hands the conversation to another."""
 
-    async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Any) -> None:
+    async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool) -> None:
         """Before a local tool runs; `context` is its `ToolContext`. Not called for a rejected call."""
 
-    async def on_tool_end(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Any, result: Any) -> None:
+    async def on_tool_end(
+        self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool, result: object
+    ) -> None:
         """After a local tool has run, with the result that counts: the output guardrails may have replaced it."""
 
 
@@ -63,10 +68,12 @@ class AgentHooksBase(Generic[TContext, TAgent]):
     async def on_handoff(self, context: RunContextWrapper[TContext], agent: TAgent, source: TAgent) -> None:
         """When this agent hands over (`source` is this agent, `agent` the one that takes over)."""
 
-    async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Any) -> None:
+    async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool) -> None:
         """Before a local tool of this agent runs; `context` is its `ToolContext`."""
 
-    async def on_tool_end(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Any, result: Any) -> None:
+    async def on_tool_end(
+        self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool, result: object
+    ) -> None:
         """After a local tool of this agent has run, with the result that counts."""
 
     async def on_llm_start(
@@ -74,7 +81,7 @@ class AgentHooksBase(Generic[TContext, TAgent]):
     ) -> None:
         """Before this agent's model is called, with exactly what it will see."""
 
-    async def on_llm_end(self, context: RunContextWrapper[TContext], agent: TAgent, response: Any) -> None:
+    async def on_llm_end(self, context: RunContextWrapper[TContext], agent: TAgent, response: ModelResponse) -> None:
         """After this agent's model has answered and its answer was found usable."""
 
 
@@ -85,18 +92,31 @@ AgentHooks = AgentHooksBase[TContext, Any]
 """Agent hooks of an application with context `TContext`; subclass it."""
 
 
+class HookedAgent(NamedAgent, Protocol):
+    """What is asked of an agent whose calls are carried out."""
+
+    @property
+    def hooks(self) -> AgentHooksBase[Any, Any] | None:
+        """What is called at this agent's turning points."""
+        ...
+
+
+Hook: TypeAlias = Callable[..., Awaitable[None]]
+"""A method of hooks that somebody wrote."""
+
+
 def check_hooks(hooks: object) -> None:
     """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
     if hooks is not None and not isinstance(hooks, RunHooksBase):
         raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
 
 
-def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Any:
+def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Hook | None:
     """The bound hook of that name if somebody wrote it, None if it is the empty one: nothing to await then."""
     if hooks is None:
         return None
     base: type = RunHooksBase if isinstance(hooks, RunHooksBase) else AgentHooksBase
-    hook = getattr(hooks, name)
+    hook: Hook = getattr(hooks, name)
     return None if getattr(hook, "__func__", None) is getattr(base, name) else hook
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin
 
 from standfast.ground.errors import ModelBehaviorError, UserError
-from standfast.tools.schema import validation_faults
+from standfast.tools.schema import TypeForm, validation_faults
 from standfast.tools.strict import ensure_strict_json_schema
 
 WRAPPER_KEY = "response"
@@ -44,7 +44,7 @@ class AgentOutputSchemaBase(ABC):
 class AgentOutputSchema(AgentOutputSchemaBase):
     """The output schema of a Python type: anything pydantic understands."""
 
-    def __init__(self, output_type: Any, strict_json_schema: bool = True) -> None:
+    def __init__(self, output_type: TypeForm, strict_json_schema: bool = True) -> None:
         self.output_type = output_type
         self._strict = strict_json_schema
         self._plain = output_type is None or output_type is str
@@ -94,7 +94,7 @@ class AgentOutputSchema(AgentOutputSchemaBase):
             ) from None  # the cause would carry the values
         return value[WRAPPER_KEY] if self._wrapped else value
 
-    def dump_json(self, value: Any) -> str:
+    def dump_json(self, value: object) -> str:
         """The text that stands for this value; raises UserError if it is none of the output type."""
         from pydantic import ValidationError
 
@@ -111,7 +111,7 @@ class AgentOutputSchema(AgentOutputSchemaBase):
         return _type_name(self.output_type)
 
 
-def output_schema_of(output_type: Any) -> AgentOutputSchemaBase | None:
+def output_schema_of(output_type: object) -> AgentOutputSchemaBase | None:
     """The schema of an agent's `output_type`, made once for each type; None for plain text."""
     if output_type is None or output_type is str:
         return None
@@ -121,11 +121,11 @@ def output_schema_of(output_type: Any) -> AgentOutputSchemaBase | None:
 
 
 @lru_cache(maxsize=256)
-def _made(output_type: Any) -> AgentOutputSchema:
+def _made(output_type: TypeForm) -> AgentOutputSchema:
     return AgentOutputSchema(output_type)
 
 
-def _is_object_type(output_type: Any) -> bool:
+def _is_object_type(output_type: object) -> bool:
     kind = get_origin(output_type) or output_type
     if not isinstance(kind, type):
         return False
@@ -134,14 +134,14 @@ def _is_object_type(output_type: Any) -> bool:
     return issubclass(kind, BaseModel | dict)
 
 
-def _wrapper_of(output_type: Any) -> Any:
+def _wrapper_of(output_type: TypeForm) -> TypeForm:
     # pydantic wants typing_extensions' TypedDict below Python 3.12, and brings it with it.
     from typing_extensions import TypedDict
 
     return TypedDict("OutputType", {WRAPPER_KEY: output_type})  # type: ignore[operator]  # the key is a constant
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: object) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is None:
         return getattr(kind, "__name__", None) or str(kind)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
 
-from standfast.agents.context import RunContextWrapper
+from standfast.agents.context import AnyAgent, NamedAgent, RunContextWrapper
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 
@@ -24,7 +24,7 @@ class GenerateDynamicPromptData:
     """What a function that chooses a prompt gets."""
 
     context: RunContextWrapper[Any]
-    agent: Any
+    agent: AnyAgent
 
 
 DynamicPromptFunction = Callable[[GenerateDynamicPromptData], "Prompt | Awaitable[Prompt]"]
@@ -32,7 +32,7 @@ DynamicPromptFunction = Callable[[GenerateDynamicPromptData], "Prompt | Awaitabl
 
 
 async def resolve_prompt(
-    prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: Any
+    prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: NamedAgent
 ) -> dict[str, Any] | None:
     """The prompt as a model gets it: id, version and variables."""
     if prompt is None:
@@ -50,7 +50,7 @@ class PromptUtil:
 
     @staticmethod
     async def to_model_input(
-        prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: Any
+        prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: NamedAgent
     ) -> dict[str, Any] | None:
         """The prompt as a model gets it: id, version and variables."""
         return await resolve_prompt(prompt, context, agent)

@@ -109,7 +109,7 @@ def realtime_handoff(
     agent: RealtimeAgent[TContext],
     tool_name_override: str | None = None,
     tool_description_override: str | None = None,
-    on_handoff: Any = None,
+    on_handoff: OnHandoffWithInput[Any] | OnHandoffWithoutInput | None = None,
     input_type: type[Any] | None = None,
     is_enabled: ToolEnabled = True,
 ) -> Handoff[TContext, RealtimeAgent[TContext]]:

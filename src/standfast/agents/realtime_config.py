@@ -85,7 +85,7 @@ class RealtimeRunConfig(TypedDict):
 _KNOWN = frozenset(RealtimeRunConfig.__annotations__)
 
 
-def check_run_config(config: Any) -> RealtimeRunConfig:
+def check_run_config(config: object) -> RealtimeRunConfig:
     """The config itself, if every setting of it exists and can mean something."""
     if config is None:
         return {}

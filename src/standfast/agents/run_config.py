@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from standfast.agents.context import RunContextWrapper, TContext
+from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast.agents.guardrails import InputGuardrail, OutputGuardrail
-from standfast.agents.handoffs import HandoffHistoryMapper, HandoffInputFilter
+from standfast.agents.handoff_data import HandoffHistoryMapper, HandoffInputFilter
 from standfast.engine.run_store import RunStore, check_run_id
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, UserError
@@ -42,8 +42,10 @@ ToolNameCollisionPolicy = Literal["warn", "error"]
 """Whether two tools with one name are an error, or the last one wins."""
 
 Concurrency = Literal["wait", "reject", "allow"]
+"""What a run does when another one has the session (C13)."""
+
 Unfinished = Literal["settle", "refuse", "ignore"]
-"""What a run does when another one has the session."""
+"""What a run does about another run of the conversation that has not ended (C15)."""
 
 
 @dataclass
@@ -59,7 +61,7 @@ class CallModelData(Generic[TContext]):
     """What a `call_model_input_filter` gets."""
 
     model_data: ModelInputData
-    agent: Any
+    agent: AnyAgent
     context: TContext | None
 
 
@@ -76,7 +78,7 @@ class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
 
     default_message: str
     guardrail_name: str
-    agent: Any
+    agent: AnyAgent
     run_context: RunContextWrapper[TContext]
 
 
@@ -105,7 +107,7 @@ class ToolExecutionConfig:
 
 
 def _trace_content_by_default() -> bool:
-    """Off unless the environment asks for it: a trace is a place where private words are found later."""
+    """Whether traces hold what was said: not unless the environment asks for it, because traces are kept elsewhere."""
     names = ("STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA")
     value = next((os.environ[name] for name in names if name in os.environ), "")
     return value.strip().lower() in ("1", "true", "yes", "on")
@@ -262,12 +264,12 @@ def _has(*attributes: str) -> Callable[[Any], bool]:
     return lambda value: value is None or all(callable(getattr(value, name, None)) for name in attributes)
 
 
-def _is_tracing(value: Any) -> bool:
+def _is_tracing(value: object) -> bool:
     # "api_key" is the SDK's: traces go where the OpenTelemetry provider sends them, so it is taken and not used.
     return value is None or (isinstance(value, Mapping) and set(value) <= {"tracer_provider", "api_key"})
 
 
-def _is_guardrail_list(value: Any) -> bool:
+def _is_guardrail_list(value: object) -> bool:
     return value is None or (
         isinstance(value, list) and all(callable(getattr(one, "guardrail_function", None)) for one in value)
     )
@@ -336,7 +338,7 @@ def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:
     return RunConfig() if value is None else _coerce(value, RunConfig, "run_config")
 
 
-def _coerce(value: Any, kind: type[C], owner: str) -> C:
+def _coerce(value: object, kind: type[C], owner: str) -> C:
     if isinstance(value, kind):
         return value
     if not isinstance(value, Mapping):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, is_dataclass
-from typing import Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, SettingTypeError, UserError
-from standfast.ground.jsonvalue import Item
+from standfast.ground.jsonvalue import Item, JsonValue
 from standfast.tools.schema import unreadable_arguments
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.words.model_texts import DEFAULT_TEXTS, model_text
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class StructuredToolInputBuilderOptions(TypedDict, total=False):
@@ -71,7 +74,7 @@ class ToolArguments:
         shows_schema: bool,
     ) -> None:
         self.tool_name, self.builder = tool_name, builder
-        self.adapter: Any = None
+        self.adapter: TypeAdapter[Any] | None = None
         self.schema: Item = _SINGLE_INPUT
         if parameters is not None:
             self.adapter = _adapter_of(parameters)
@@ -91,7 +94,7 @@ class ToolArguments:
         made = await resolve_agent_tool_input(params=params, schema_info=self.about, input_builder=self.builder)
         return made, params
 
-    def _params(self, arguments: str) -> Any:
+    def _params(self, arguments: str) -> JsonValue:
         if self.adapter is None:
             return self._single_input(arguments)
         from pydantic import ValidationError
@@ -115,7 +118,7 @@ class ToolArguments:
         return {"input": params["input"]}
 
 
-def _adapter_of(parameters: Any) -> Any:
+def _adapter_of(parameters: object) -> TypeAdapter[Any]:
     from pydantic import BaseModel, TypeAdapter
 
     if not isinstance(parameters, type) or not (is_dataclass(parameters) or issubclass(parameters, BaseModel)):
@@ -125,7 +128,7 @@ def _adapter_of(parameters: Any) -> Any:
     return TypeAdapter(parameters)
 
 
-def is_agent_tool_input(value: Any) -> bool:
+def is_agent_tool_input(value: object) -> bool:
     """Whether these arguments are the usual single `input`."""
     return isinstance(value, dict) and isinstance(value.get("input"), str) and len(value) == 1
 
@@ -141,7 +144,7 @@ def build_structured_input_schema_info(
 
 async def resolve_agent_tool_input(
     *,
-    params: Any,
+    params: JsonValue,
     schema_info: StructuredInputSchemaInfo | None = None,
     input_builder: StructuredToolInputBuilder | None = None,
 ) -> str | list[Item]:
@@ -192,7 +195,7 @@ def _summary_of(schema: Item) -> str | None:
     return "\n".join([str(schema["description"]), *lines] if schema.get("description") else lines)
 
 
-def _kind_of(field: Any) -> str | None:
+def _kind_of(field: object) -> str | None:
     if not isinstance(field, dict) or field.keys() & {"properties", "items", "anyOf", "allOf", "$ref"}:
         return None
     if "enum" in field:

@@ -133,7 +133,7 @@ _PROSE = frozenset({"description", "title", "$comment", "examples"})
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
 
 
-def _without_prose(value: Any, *, names: bool = False) -> Any:
+def _without_prose(value: object, *, names: bool = False) -> object:
     """A tool or schema without its prose; below `properties` the keys are names, not keywords."""
     if isinstance(value, list):
         return [_without_prose(one) for one in value]

@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 BATCH_ITEMS_MAX = 20
 PAGE_ITEMS_MAX = 100
+# The service's own limits: on what one request may create, and on what one page may show.
+
 REFUSED_RETRIES_MAX = 3
 REFUSED_WAIT_S = 0.5
 REFUSED_WAIT_S_MAX = 30.0
@@ -393,7 +395,7 @@ async def start_openai_conversations_session(openai_client: AsyncOpenAI | None =
 # --- forms -----------------------------------------------------------------------------------------------------------
 
 
-def _sendable(item: Any) -> Item | None:
+def _sendable(item: Item) -> Item | None:
     """An item as the service takes it; None for one that it cannot keep."""
     encode(item)  # refuses what is not JSON (A17), before anything is sent
     form: Item = copy_json(item)

@@ -26,8 +26,8 @@ class Changing:
         hands.happen(lambda exchange, now: exchange.change(key, now))
         return future
 
-    def is_over(self, one: Shown) -> None:
-        """A change was made, or refused: whoever waited for it is told."""
+    def tell_outcome(self, one: Shown) -> None:
+        """Tell whoever waited for a change that it was made, or why not."""
         still_open = {change.number for change in self._scope.hands.talk.changes}
         for number in [number for number in self._waiting if number not in still_open]:
             future = self._waiting.pop(number)
@@ -42,7 +42,7 @@ class Changing:
                 )
 
     def let_go(self) -> None:
-        """The session is over: no agent will take over any more."""
+        """Tell all who still wait that the session is over, so that no agent will take over."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(RealtimeStateError("the session was closed", "The agent was not changed."))

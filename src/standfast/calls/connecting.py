@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from standfast.agents.realtime_events import RealtimeConnectionLost, RealtimeReconnected
@@ -21,7 +21,7 @@ from standfast.talk.model_inputs import RealtimeModelSendRawMessage
 from standfast.talk.plain import PlainLink
 from standfast.talk.wire import seeds
 
-READY_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 15.0  # a server confirms settings at once; one that is silent so long will not, and the caller waits
 
 
 class Connecting:
@@ -37,7 +37,7 @@ class Connecting:
         self.history: list[Item] = []
         """What the session held when the call began, or was taken over."""
         self.history_upto = 0
-        self._early: list[Any] = []
+        self._early: list[Mapping[str, Any]] = []
         self._dialling = False
         self._announced = 1
         self._cut: list[str] = []
@@ -154,7 +154,7 @@ class Connecting:
 
     # --- what is received --------------------------------------------------------------------------------------------
 
-    def receive(self, frame: Any) -> None:
+    def receive(self, frame: Mapping[str, Any]) -> None:
         """A frame of the server that is no delta."""
         scope = self._scope
         exchange = scope.hands.exchange
@@ -343,7 +343,7 @@ def _cannot_tell(model: RealtimeModel) -> UserError:
     )
 
 
-def refused(error: Any) -> ConnectionRefusedByServerError:
+def refused(error: object) -> ConnectionRefusedByServerError:
     """What a server that does not take the first settings said."""
     said = error.get("message") if isinstance(error, dict) else error
     made = ConnectionRefusedByServerError(f"the server refused the settings: {said}", "Correct the model settings.")

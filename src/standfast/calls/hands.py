@@ -20,6 +20,7 @@ from standfast.talk.talk import Talk, worth_saving
 Performer = Callable[[Do], Awaitable[None]]
 
 REST_S_FIRST, REST_S_MAX = 0.05, 5.0
+# What failed may be due for as long as the call lasts, so the waits before it is tried again double, up to a bound.
 
 
 class Hands(Reconciler[Exchange, Event, Do]):
@@ -78,7 +79,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
         return asyncio.get_running_loop().time()
 
     def tell(self, event: Event) -> None:
-        """Something happened. Returns at once."""
+        """Let the call know of an event. Returns at once."""
         self.happen(lambda exchange, now: exchange.tell(event, now))
 
     def happen(self, work: Callable[[Exchange, float], list[Shown] | None]) -> None:
@@ -86,7 +87,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
         exchange, now = self.state, self.now()
         before = exchange.talk
         shown = list(work(exchange, now) or ())
-        shown += exchange.settle(now)
+        shown += exchange.follow_up(now)
         if worth_saving(before, exchange.talk):
             self.version += 1
         if shown:
@@ -131,8 +132,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
         # What nobody has taken nobody hears: that is not waited for.
         return any(part.is_playing and exchange.playback.ends_at(part.id) for part in exchange.talk.open)
 
-    def is_saved(self, version: int) -> None:
-        """The call is saved as it was at this version."""
+    def note_saved(self, version: int) -> None:
+        """Note that the call is saved as of this version, and wake whoever waits for that."""
         self._news.set()
         self.saved_version = max(self.saved_version, version)
         for wanted, future in self._waiting:
@@ -193,7 +194,7 @@ class Hands(Reconciler[Exchange, Event, Do]):
             wanted.append(Do("save", "save"))
         return tuple(wanted)
 
-    async def _do(self, _: Any, effect: Do) -> None:
+    async def _do(self, _: Exchange, effect: Do) -> None:
         try:
             await self._performers[effect.kind](effect)
             self._failures.pop(effect.key, None)

@@ -16,6 +16,7 @@ from standfast.talk.items import (
     InputImage,
     InputText,
     RealtimeItem,
+    RealtimeMessageItem,
     RealtimeToolCallItem,
     SystemMessageItem,
     UserMessageItem,
@@ -34,12 +35,12 @@ class History:
 
     def items(self) -> list[RealtimeItem]:
         """All of it, as it is now."""
-        self._settle()
+        self._join_transcripts()
         return [self._items[item_id] for item_id in self._order]
 
     def get(self, item_id: str) -> RealtimeItem | None:
         """One item."""
-        self._settle()
+        self._join_transcripts()
         return self._items.get(item_id)
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ class History:
 
     def update(self, item: RealtimeItem) -> bool | None:
         """An item is new or different: True if it is new, None if the update says nothing."""
-        self._settle()
+        self._join_transcripts()
         item = self._with_transcripts(item)
         known = self._items.get(item.item_id)
         if known is None:
@@ -91,7 +92,7 @@ class History:
 
     def cut(self, item_id: str, text: str) -> bool:
         """An item was interrupted: what was heard of it is what it says. Whether there is such an item."""
-        self._settle()
+        self._join_transcripts()
         known = self._items.get(item_id)
         if not isinstance(known, AssistantMessageItem):
             return False
@@ -118,12 +119,12 @@ class History:
 
     def finish(self, item_id: str) -> None:
         """No more words of this item will come."""
-        self._settle()
+        self._join_transcripts()
         self._transcripts.pop(item_id, None)
 
     # --- small things ------------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _join_transcripts(self) -> None:
         for item_id in self._dirty:
             known = self._items.get(item_id)
             pieces = self._transcripts.get(item_id)
@@ -147,7 +148,7 @@ class History:
                 break
         self._order.append(item.item_id)
 
-    def _with_transcripts(self, item: Any) -> Any:
+    def _with_transcripts(self, item: RealtimeItem) -> RealtimeItem:
         """Words that are known already are put where an update has none."""
         if isinstance(item, RealtimeToolCallItem | SystemMessageItem):
             return item
@@ -164,7 +165,7 @@ class History:
         return item.model_copy(update={"content": content})
 
 
-def _merged(old: Any, new: Any) -> Any:
+def _merged(old: RealtimeMessageItem, new: RealtimeMessageItem) -> RealtimeMessageItem:
     """The update, with what it leaves out and the old item has: texts, transcripts and pictures."""
     content: list[Any] = []
     if isinstance(new, UserMessageItem):

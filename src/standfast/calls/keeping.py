@@ -18,6 +18,8 @@ from standfast.ground.errors import (
 from standfast.talk.events import Appended, Claimed, Do, HungUp
 
 RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
+# A store that is away comes back while people talk: the waits between two attempts double, up to a bound.
+
 REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError, SessionClosedError)
 """What is said of a call that is another's now, or whose session holds something else under its name or was closed."""
 
@@ -60,7 +62,7 @@ class Keeping:
         hands.was_away = lambda: memory.hold.was_away
         memory.hold.tell_when_lost(hands.look_again)  # its lease counts as doubtful from then on
         await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
-        hands.is_saved(hands.version)
+        hands.note_saved(hands.version)
 
     async def make_sure(self) -> None:
         """Return when the call is certainly ours (C13); if it is another's, it ends here and that is raised.
@@ -89,7 +91,7 @@ class Keeping:
         version = hands.version
         hands.exchange.fold()
         await self._until_done(lambda: memory.save(hands.talk))
-        hands.is_saved(version)
+        hands.note_saved(version)
 
     async def append(self, _: Do) -> None:
         """Store what is settled; a session only ever receives what the saved call knows."""
@@ -108,7 +110,7 @@ class Keeping:
                 await memory.save(hands.talk)  # another has the call, and stores in its name: this says so
                 raise
             if memory.saves_with_items:
-                hands.is_saved(version)
+                hands.note_saved(version)
             hands.tell(Appended(upto))
 
         await self._until_done(store)

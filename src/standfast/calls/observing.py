@@ -25,7 +25,7 @@ class Observing:
         return task in self._tasks
 
     def agent_started(self, agent: RealtimeAgent[Any]) -> None:
-        """An agent begins a reply: its hooks are called for the first of its tenure."""
+        """Call the start hooks of an agent that begins its first reply since it took over."""
         if agent is self._announced:
             return
         self._announced = agent

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from standfast.agents.realtime_events import (
     RealtimeAudio,
@@ -26,6 +25,7 @@ AUDIO_BYTES_MAX = 480_000
 CONTROL_MAX = 10_000
 """More than the items of any history that is given to a new connection."""
 RAW_MAX = 2_000
+"""Raw events are for people who look for a mistake: whoever reads slowly loses the oldest, and the call goes on."""
 
 
 class Outlet:
@@ -186,7 +186,7 @@ class Outlet:
             waiter.set_result(None)
 
 
-def raw_size(event: Any) -> int:
+def raw_size(event: object) -> int:
     """How much audio a raw event holds, in bytes."""
     data = getattr(event, "data", None)
     if type(data) is bytes:

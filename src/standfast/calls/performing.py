@@ -9,10 +9,10 @@ import asyncio
 import dataclasses
 import json
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.agents.approvals import tool_scope
-from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused, RunContextWrapper
 from standfast.agents.guardrails import OutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase, overridden
 from standfast.agents.realtime_agent import RealtimeAgent
@@ -22,6 +22,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolEnd,
     RealtimeToolStart,
 )
+from standfast.agents.tool_context import ToolContext
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key
@@ -36,12 +37,16 @@ from standfast.ground.log_helpers import logger
 from standfast.talk.events import Began, ChildMoved, Decided, Do, NotTaken, Returned, Waits
 from standfast.talk.items import RealtimeToolCallItem
 from standfast.talk.talk import OpenCall
-from standfast.tools.approval import Refused, Waits as WaitsForPerson
+from standfast.tools.approval import CallRefused, CallWaits
 from standfast.tools.custom import LocalTool
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
+from standfast.tools.hosted import Tool
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.model_texts import model_text
+
+if TYPE_CHECKING:
+    from standfast.agents.handoffs import Handoff
 
 FAILED = "The tool failed. Tell the user that this did not work, or try another way."
 
@@ -49,17 +54,19 @@ FAILED = "The tool failed. Tell the user that this did not work, or try another 
 class _CallHooks(RunHooksBase[Any, Any]):
     """The application's run hooks, and the session's own events around a tool."""
 
-    def __init__(self, scope: CallScope, arguments: str) -> None:
-        self._scope, self._arguments = scope, arguments
+    def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
+        self._scope, self._arguments, self._tool = scope, arguments, tool
 
-    async def on_tool_start(self, context: RunContextWrapper[Any], agent: Any, tool: Any) -> None:
+    async def on_tool_start(self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: Tool) -> None:
         scope = self._scope
-        scope.show(RealtimeToolStart(agent, tool, self._arguments, scope.info))
+        scope.show(RealtimeToolStart(agent, self._tool, self._arguments, scope.info))
         hook = overridden(scope.hooks, "on_tool_start")
         if hook is not None:
             await hook(context, agent, tool)
 
-    async def on_tool_end(self, context: RunContextWrapper[Any], agent: Any, tool: Any, result: Any) -> None:
+    async def on_tool_end(
+        self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: Tool, result: object
+    ) -> None:
         hook = overridden(self._scope.hooks, "on_tool_end")
         if hook is not None:
             await hook(context, agent, tool, result)
@@ -71,11 +78,11 @@ class _OwnedCall:
     def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
         self._scope, self._tool = scope, tool
         self.formatter = scope.config.get("tool_error_formatter")
-        self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments)
+        self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments, tool)
         execution = scope.config.get("tool_execution") or {}
         self.guardrails_before_approval = execution.get("pre_approval_tool_input_guardrails") is True
 
-    def agent_key(self, agent: Any) -> str:
+    def agent_key(self, agent: RealtimeAgent[Any]) -> str:
         return self._scope.key_of(agent)
 
     async def record_decisions(self) -> None:
@@ -89,7 +96,7 @@ class _OwnedCall:
     def place(self) -> AbstractAsyncContextManager[Any]:
         return self._scope.places.one()
 
-    def span(self, call: Call, tool: LocalTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+    def span(self, call: Call, tool: LocalTool, agent: object) -> AbstractContextManager[CallSpan | None]:
         tracer = self._scope.tracer
         if tracer is None:
             return nullcontext()
@@ -179,14 +186,14 @@ class Performing:
             failure = UserError(f"tool {call.name!r} cancelled itself", "Let no CancelledError of its own leave it.")
             failure.__cause__ = cancelled
             return self._failed(one, tool, offer, failure)
-        if isinstance(outcome, WaitsForPerson):
+        if isinstance(outcome, CallWaits):
             asked = Question((), call, tool_scope(call.name), one.agent)
             scope.hands.tell(Waits(call.id, same_as_run=scope.seen.questions.get(same_question(asked))))
             return None
-        output: Any = outcome.text if isinstance(outcome, Refused) else outcome.output
+        output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._returned(one, tool, offer, output)
 
-    def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: Any) -> None:
+    def _returned(self, one: OpenCall, tool: FunctionTool, offer: Offer, output: object) -> None:
         scope, call = self._scope, one.call
         if scope.hands.stopped:
             return  # nothing that comes later reaches model, history or store (E2)
@@ -240,7 +247,7 @@ class Performing:
             run_agent=self._child_runner(one, tool) if tool.agent_tool is not None else None,
         )
 
-    def _child_runner(self, one: OpenCall, tool: FunctionTool) -> Any:
+    def _child_runner(self, one: OpenCall, tool: FunctionTool) -> ChildRunner:
         scope = self._scope
         assert tool.agent_tool is not None
 
@@ -283,7 +290,7 @@ class Performing:
 
     # --- agents ------------------------------------------------------------------------------------------------------
 
-    async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Any) -> None:
+    async def _hand_over(self, one: OpenCall, offer: Offer, handoff: Handoff[Any, Any]) -> None:
         scope, call = self._scope, one.call
         if call.state == "asked":
             await begin(scope, call.id)
@@ -367,7 +374,7 @@ def output_guardrails(scope: CallScope, agent: RealtimeAgent[Any]) -> list[Any]:
     return found
 
 
-def text_of(output: Any) -> str:
+def text_of(output: object) -> str:
     """A tool's output as this wire takes it: text as it is, anything else as JSON where that is possible."""
     if isinstance(output, str):
         return output

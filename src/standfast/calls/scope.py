@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from standfast.agents.agent import Agent
 from standfast.agents.approvals import ApprovalBook
@@ -31,6 +31,9 @@ from standfast.driver.run_scope import Seen, Tracer
 from standfast.llm.interface import ModelProvider
 from standfast.talk.interface import RealtimeModel, RealtimeModelConfig
 from standfast.tools.desk import Places
+
+if TYPE_CHECKING:
+    from standfast.talk.model_events import RealtimeModelEvent
 
 
 class CallScope:
@@ -151,14 +154,14 @@ class CallScope:
         for outlet in self.outlets:
             outlet.put(event)
 
-    def show_raw(self, event: Any) -> None:
+    def show_raw(self, event: RealtimeModelEvent) -> None:
         """Let every reader see what the transport told, unless nobody wants that."""
         if self.raw_events:
             shown, size = RealtimeRawModelEvent(event, self.info), raw_size(event)
             for outlet in self.outlets:
                 outlet.put_raw(shown, size)
 
-    def error(self, error: Any) -> None:
+    def error(self, error: object) -> None:
         """Show that something went wrong; the call goes on."""
         self.show(RealtimeError(error, self.info))
 
@@ -230,7 +233,7 @@ class CallScope:
 
 
 async def no_memory() -> None:
-    """A call that nobody can take over is ours."""
+    """What makes sure that a call without a session is ours: nothing to do, since nobody can take it over."""
 
 
 def merged_config(options: Mapping[str, Any] | None) -> RealtimeModelConfig:

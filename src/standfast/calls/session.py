@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from standfast.agents.context import wrapper_of
 from standfast.agents.hooks import RunHooksBase
@@ -59,6 +59,9 @@ from standfast.talk.talk import Talk
 from standfast.talk.wire import short_id, typed_content
 from standfast.tools.threads import WATCH, ThreadWatch
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from standfast.ground.jsonvalue import Item
 
 REJECTION_MESSAGE = "Tool execution was not approved."
 
@@ -349,7 +352,7 @@ class RealtimeSession(RealtimeModelListener):
         await hands.saved()
         return None
 
-    async def _send_plainly(self, text: str, content: Any) -> None:
+    async def _send_plainly(self, text: str, content: tuple[Item, ...]) -> None:
         """Through a transport that sees to replies itself: whoever sends is told if it could not be sent."""
         hands = self._scope.hands
         hands.connected = True
@@ -479,7 +482,7 @@ class RealtimeSession(RealtimeModelListener):
         self._showing.shown(found)
         for one in found:
             if one.name in ("handoff", "change_refused"):
-                self._changing.is_over(one)
+                self._changing.tell_outcome(one)
             if one.name == "handoff":
                 self._observing.handed_over(self._scope.agent_of(one.of), self._scope.agent_of(str(one.more)))
         self._showing.release_audio()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.agents.realtime_events import (
     RealtimeAgentEndEvent,
@@ -48,6 +48,9 @@ from standfast.talk.model_events import (
 from standfast.talk.plain import PlainLink
 from standfast.talk.talk import heard_text
 
+if TYPE_CHECKING:
+    from standfast.agents.realtime_agent import RealtimeAgent
+
 DELTAS = frozenset(
     {"response.output_audio.delta", "response.output_audio_transcript.delta", "response.output_text.delta"}
 )
@@ -69,8 +72,7 @@ class Showing:
 
     def receive(self, event: RealtimeModelEvent) -> bool:
         """One event of the transport; whether it was only a delta. Nothing here waits."""
-        kind = type(event)
-        if kind is RealtimeModelTranscriptDeltaEvent or kind is RealtimeModelOutputTextDeltaEvent:
+        if type(event) is RealtimeModelTranscriptDeltaEvent or type(event) is RealtimeModelOutputTextDeltaEvent:
             self._words(event)
             return True
         if isinstance(event, RealtimeModelAudioEvent):
@@ -93,7 +95,7 @@ class Showing:
         self._show(event)
         return False
 
-    def _words(self, event: Any) -> None:
+    def _words(self, event: RealtimeModelTranscriptDeltaEvent | RealtimeModelOutputTextDeltaEvent) -> None:
         """A few words: a buffer, and nothing else, however long the history is."""
         scope, exchange = self._scope, self._exchange
         if scope.raw_events:
@@ -237,7 +239,7 @@ class Showing:
     # --- what the call makes of it -----------------------------------------------------------------------------------
 
     def shown(self, found: list[Shown]) -> None:
-        """What happened to the call is worth showing."""
+        """Show readers one thing that happened to the call."""
         for one in found:
             self._connecting.note(one)
             self._one(one)
@@ -334,7 +336,7 @@ class Showing:
                 return str(entry.item["content"])
         return ""  # nothing of it was heard, so it is not there
 
-    def changed(self, before: Any, after: Any) -> None:
+    def changed(self, before: RealtimeAgent[Any], after: RealtimeAgent[Any]) -> None:
         """Another agent is current: what it offers counts for calls that arrive from now on."""
         scope = self._scope
         numbers = sorted(scope.changing)

@@ -10,7 +10,7 @@ from standfast.calls.scope import CallScope
 from standfast.talk.exchange import Exchange
 from standfast.talk.plain import PlainLink
 
-RECYCLE_AGAIN_S = 0.25
+RECYCLE_AGAIN_S = 0.25  # somebody talks just now: the moment between two turns is looked for again soon
 
 
 class Timing:

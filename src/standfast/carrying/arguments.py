@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from standfast.ground.errors import CallerError, ItemNotStorableError, SettingTypeError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, digest, digest_many, encode_many
@@ -40,7 +39,7 @@ def batch_of(
     return AppendBatch(checked_writer(writer), start, encoded, known_by, expect)
 
 
-def checked_writer(writer: Any) -> str:
+def checked_writer(writer: object) -> str:
     """The name of a writer, if it is one."""
     if is_name(writer):
         return writer
@@ -49,19 +48,19 @@ def checked_writer(writer: Any) -> str:
     )
 
 
-def check_ordinal(number: Any) -> None:
+def check_ordinal(number: object) -> None:
     """Refuse what does not number an item."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
 
 
-def check_head(head: Any, *, or_none: bool = False) -> None:
+def check_head(head: object, *, or_none: bool = False) -> None:
     """Refuse what is no head: compared with one it would only ever be another."""
     if not isinstance(head, Head) and not (or_none and head is None):
         raise SettingTypeError(f"a {type(head).__name__} is no head of a session", "Give what head() or a write gave.")
 
 
-def check_position(at: Any) -> None:
+def check_position(at: object) -> None:
     """Refuse what is no place to fork from."""
     if at is None or (isinstance(at, Position) and type(at.index) is int and isinstance(at.generation, str | None)):
         return
@@ -70,7 +69,7 @@ def check_position(at: Any) -> None:
     )
 
 
-def checked_timeout(timeout_s: Any) -> float:
+def checked_timeout(timeout_s: object) -> float:
     """A deadline in seconds, if it is one."""
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar
 
+from standfast.carrying.already_done import AlreadyDone
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.closing import AlreadyDone
 from standfast.ground.errors import StoreTimeoutError
 from standfast.sessions.port import Plan
 

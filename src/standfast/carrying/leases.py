@@ -19,10 +19,10 @@ from contextvars import copy_context
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from standfast.carrying.carrier import Carrier
-from standfast.carrying.starting import started
+from standfast.carrying.thread_start import started
 from standfast.ground.errors import LeaseLostError
 from standfast.ground.log_helpers import session_logger as _log
 from standfast.sessions import lease_rules
@@ -121,7 +121,7 @@ class StoredLease:
         plan = partial(lease_rules.release, self._name, self.fence)
         # Detached: a lease is given back though whoever gives it back is cancelled, or its loop is closed.
         waiting = self._carrier.carry(plan, self._timeout_s, durable=False, detached=True)
-        self.is_given_back()
+        self.note_given_back()
         await waiting
 
     def release_now(self) -> None:
@@ -131,7 +131,7 @@ class StoredLease:
             plan = partial(lease_rules.release, self._name, self.fence)
             self._carrier.post(plan, self._timeout_s, lambda *_: WAITERS.wake(self._key), self._context)
 
-    def is_given_back(self) -> None:
+    def note_given_back(self) -> None:
         """Note that it was given up in a step that did more, and let the next in this process look."""
         self._is_over = True
         WAITERS.wake(self._key)
@@ -149,7 +149,7 @@ class StoredLease:
         self._was_away = self.was_away
         self._tried_at = asked_at
 
-        def then(held: Any, error: BaseException | None) -> None:
+        def then(held: bool | None, error: BaseException | None) -> None:
             lease = me()
             if lease is not None:
                 lease._told(asked_at, held, error)
@@ -329,7 +329,7 @@ class Waiters:
 
 
 def _turn(queue: Sequence[Waiter]) -> Waiter:
-    """The first who can be heard. One who is silent keeps its place, for when it comes back."""
+    """The first waiter that is not silent. A silent one keeps its place, for when it comes back."""
     return next((one for one in queue if not one.is_silent), queue[0])
 
 

@@ -28,16 +28,16 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from standfast.carrying.pipelined import AT_ONCE_MAX, Active, PipelinedCarrier, Pipelining, question_of
-from standfast.carrying.requests import deliver, waiting_in
-from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Writing
+from standfast.carrying.requests import UndoMessage, deliver, waiting_in
+from standfast.carrying.threads import LAST_WAIT_S, AnyRequest, Inbox, Writing
 from standfast.ground.errors import OutcomeUnknownError, StandfastError
-from standfast.sessions.port import Answer, Ask
+from standfast.sessions.port import Answer, Ask, Store
 
 PATIENCE_S_MAX = 1.0
 """How long a loop waits for an answer before the thread does, at most; the thread waits as long as it always does."""
 
 
-class Begun(Protocol):
+class SentQuestions(Protocol):
     """Questions that were sent, and whose answers nobody has taken yet."""
 
     is_sent: bool
@@ -69,7 +69,7 @@ class Lends(Protocol):
         """Its connection, the same object for as long as it is the same; None: it cannot be asked so many things so."""
         ...
 
-    def begin(self, questions: Sequence[Ask]) -> Begun | None:
+    def begin(self, questions: Sequence[Ask]) -> SentQuestions | None:
         """Send what asks for all of it, as far as that goes without waiting. None: nothing was sent, ask otherwise."""
         ...
 
@@ -78,7 +78,7 @@ class Lends(Protocol):
         ...
 
 
-class Watch:
+class LineWatch:
     """A loop's look at a line, through a descriptor of its own.
 
     Of its own, because the thread may close the line at any moment, and its number be somebody else's: a selector that
@@ -87,7 +87,7 @@ class Watch:
 
     _fd = -1
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, line: Line, arrived: Callable[[Watch], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, line: Line, arrived: Callable[[LineWatch], None]) -> None:
         self.loop, self.line = loop, line
         self._fd = os.dup(line.fileno())
         try:
@@ -121,11 +121,12 @@ class Lent(msgspec.Struct, eq=False):
     """A round whose questions a loop has sent."""
 
     ready: list[Active]
-    begun: Begun
-    watch: Watch
+    begun: SentQuestions
+    watch: LineWatch
 
 
 TAKE_BACK: Any = object()
+
 """A message to the thread: look after what is lent, or was left half done."""
 
 
@@ -227,14 +228,14 @@ class LendingCarrier(PipelinedCarrier):
 class Lending(Pipelining):
     """The writing thread, and what loops do in its place."""
 
-    def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
+    def __init__(self, open_store: Callable[[], Store], inbox: Inbox, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers, under_way)
         # It knows whose it is: somebody who is interrupted cannot tell whether it was before or after taking it.
         self.turn = threading.RLock()
         self._pid = os.getpid()
         self.lent: Lent | None = None
         self._at_work: list[Active] = []  # what a loop is working on; if that was interrupted, what it left half done
-        self._watch: weakref.ref[Watch] | None = None  # its loop's, and gone with it
+        self._watch: weakref.ref[LineWatch] | None = None  # its loop's, and gone with it
         self._done: list[AnyRequest] = []  # for whoever has the turn to hand out, when it has given it back
 
     # --- the thread ---------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class Lending(Pipelining):
                 self._store = None
                 self._hand_out()
 
-    def _next_message(self) -> Any:
+    def _next_message(self) -> AnyRequest | UndoMessage | None:
         if self._active:
             return super()._next_message()
         done, self._done = self._done, []  # a loop that has the turn would hand them out itself, to other loops too
@@ -264,7 +265,7 @@ class Lending(Pipelining):
         self._take_back()
         return message
 
-    def _accept(self, message: Any) -> None:
+    def _accept(self, message: AnyRequest | UndoMessage | list[AnyRequest]) -> None:
         if isinstance(message, list):  # a loop was interrupted when it was about to send them, or had sent them
             known = {id(active.request) for active in self._active}
             for request in message:
@@ -296,7 +297,7 @@ class Lending(Pipelining):
                 answers = lent.begun.finish()
             except Exception as error:
                 answers = [error] * len(lent.ready)
-            self._settle(lent.ready, answers)
+            self._take_answers(lent.ready, answers)
 
     def _mend(self, cut: list[Active]) -> None:
         """Somebody interrupted a loop's work, by Ctrl-C say: ask again, or say that nobody knows."""
@@ -344,7 +345,7 @@ class Lending(Pipelining):
                 pass  # it was somebody else's
         return True
 
-    def _go_on(self, watch: Watch) -> None:
+    def _go_on(self, watch: LineWatch) -> None:
         """Send what can be asked for now, hand out what has its outcome, and leave everything else to the thread."""
         store = cast(Lends, self._store)
         # Over another connection it would be for the thread to ask: that waits until it is there.
@@ -353,7 +354,7 @@ class Lending(Pipelining):
             try:
                 begun = store.begin(list(map(question_of, ready)))
             except Exception as error:
-                self._settle(ready, [error] * len(ready))
+                self._take_answers(ready, [error] * len(ready))
             else:
                 if begun is not None:
                     self.lent = Lent(ready, begun, watch)
@@ -381,7 +382,7 @@ class Lending(Pipelining):
             watch.stop()
         self._wake()
 
-    def _watched(self, loop: asyncio.AbstractEventLoop | None, count: int) -> Watch | None:
+    def _watched(self, loop: asyncio.AbstractEventLoop | None, count: int) -> LineWatch | None:
         """The look of that loop at the connection; None where that, or anything else, is in the way."""
         store: Any = self._store
         if store is None or loop is None or self._active or self.lent is not None or self._at_work:
@@ -394,13 +395,13 @@ class Lending(Pipelining):
         watch = None if self._watch is None else self._watch()
         if watch is None or watch.is_stopped or watch.loop is not loop or watch.line is not line:
             try:
-                watch = Watch(loop, line, self._arrived)
+                watch = LineWatch(loop, line, self._arrived)
             except (NotImplementedError, OSError, RuntimeError, ValueError):  # not every loop can
                 return None
             self._watch = weakref.ref(watch)
         return watch
 
-    def _arrived(self, watch: Watch) -> None:
+    def _arrived(self, watch: LineWatch) -> None:
         """Something came over a watched connection, or its end."""
         try:
             if self._pid != os.getpid():  # the loop of a parent, in its child: the answer is the parent's
@@ -429,7 +430,7 @@ class Lending(Pipelining):
                 self._wake()
                 return
             self.lent = None
-            self._settle(lent.ready, answers)
+            self._take_answers(lent.ready, answers)
             self._go_on(watch)
         except BaseException:
             self._wake()

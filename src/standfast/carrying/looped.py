@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 from uuid import uuid4
 
 from standfast.carrying.carrier import MakePlan, Then
@@ -92,7 +92,7 @@ class LoopCarrier(RequestCarrier):
             self._task = self._loop.create_task(self._serving.serve())
 
 
-def _never() -> Any:
+def _never() -> NoReturn:
     raise AssertionError("an awaited store is not opened in a thread")
 
 
@@ -142,12 +142,12 @@ class _Serving(Pipelining):
                 for active in ready:
                     active.asks_again()
                 raise
-            self._settle(ready, answers)
+            self._take_answers(ready, answers)
         elif self._active:
             await asyncio.sleep(self._pause())
 
     def _trouble(self) -> None:
-        """A client of the caller's connects by itself, when it is asked."""
+        """None: a client that was handed in connects by itself, when it is asked."""
 
     async def _answered(self, questions: Sequence[Any]) -> list[Answer | Exception]:
         try:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 import msgspec
 
-from standfast.carrying import starting
+from standfast.carrying import thread_start
 from standfast.carrying.requests import CLAIMED, OPEN, UndoMessage, claim_all, deliver
 from standfast.carrying.threads import (
     DOUBTFUL,
@@ -47,13 +47,20 @@ from standfast.sessions.port import (
     Refused,
     Sight,
     Step,
+    Store,
     under,
 )
 from standfast.sessions.rules import LANE, LEASE
 
 AT_ONCE_MAX = 64
+# How many plans are under way at once: all of them are asked about in one write, and answered in one read.
+
 NAMES_MAX, CELLS_MAX = 4096, 64
+# What is believed about cells saves a round trip and is checked by the store, so it may be forgotten at any time.
+
 LANES = 16
+# More writes than these share the last lane, and then wait for each other there.
+
 READS = (Look, Listing, Count)
 
 Used = tuple[Name, str]
@@ -163,7 +170,7 @@ def _lanes_in(step: Any) -> list[Used]:
 class Pipelining(Writing):
     """What the writing thread does: rounds of questions, all that can be asked at once."""
 
-    def __init__(self, open_store: Any, inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
+    def __init__(self, open_store: Callable[[], Store], inbox: Any, loses_answers: bool, under_way: set[int]) -> None:
         super().__init__(open_store, inbox, loses_answers)
         self._active: list[Active] = []
         self._believed: dict[Name, dict[str, bytes | None]] = {}
@@ -215,14 +222,14 @@ class Pipelining(Writing):
             if self._active:
                 time.sleep(self._pause())
             return
-        self._settle(ready, self._answers(list(map(question_of, ready))))
+        self._take_answers(ready, self._answers(list(map(question_of, ready))))
 
     def _pause(self) -> float:
         """How long nothing can go out: until the first of those that wait for their time. Others wait for them."""
         now = time.monotonic()
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
-    def _settle(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
+    def _take_answers(self, ready: Sequence[Active], answers: Sequence[Answer | Exception]) -> None:
         ended: list[Active] = []
         for place, active in enumerate(ready):
             answer = answers[place]
@@ -285,7 +292,7 @@ class Pipelining(Writing):
         """Why the store cannot be reached now; None if it can."""
         try:
             if self._store is None:
-                self._store = starting.opened(self._open_store)
+                self._store = thread_start.opened(self._open_store)
             store: Any = self._store
             store.reach()
         except Exception as error:
@@ -295,7 +302,7 @@ class Pipelining(Writing):
     def _answers(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         try:
             if self._store is None:
-                self._store = starting.opened(self._open_store)
+                self._store = thread_start.opened(self._open_store)
             store: Any = self._store
             found: list[Answer | Exception] = store.ask_many(questions)
         except Exception as error:
@@ -409,7 +416,7 @@ class Pipelining(Writing):
             known.update(change.put)
 
     def _learn(self, active: Active, refused: Refused) -> None:
-        """A guess was wrong: whatever came after it from here was too."""
+        """Forget what was guessed for a step that was refused, and believe what the store found instead."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question
         for change in step:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, Protocol, TypeVar
 
+from standfast.carrying.already_done import AlreadyDone
 from standfast.carrying.carrier import Carrier, Kind, MakePlan, Then, UndoPlan
-from standfast.carrying.closing import AlreadyDone
 from standfast.ground.errors import StoreReadOnlyError
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
 
 
-class Answers(Protocol):
+class AnswersLooks(Protocol):
     """Something that answers plans which only look, in the calling thread."""
 
     def answer(self, plan: Callable[[], Plan[T]], timeout_s: float) -> T:
@@ -28,7 +28,7 @@ class InThreads:
 
     lane = None
 
-    def __init__(self, store: Answers) -> None:
+    def __init__(self, store: AnswersLooks) -> None:
         self._store = store
 
     def carry(

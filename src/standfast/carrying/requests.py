@@ -207,7 +207,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         return bool(claim_all((self,)))
 
     def unclaim(self) -> None:
-        """Nothing was done after all, because the store was busy: it can be withdrawn again, and claimed again.
+        """Put it back among those not begun, because the store was busy: it can be withdrawn and claimed again.
 
         Not if an answer was lost before: a pop that was done then would be withdrawn, and its item gone.
         """
@@ -292,7 +292,9 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             future.set_result(self.result)  # type: ignore[arg-type]  # finished without an error: it has its result
 
 
-def posted(plan: MakePlan[T], where: Any, timeout_s: float, then: Then | None, context: Context | None) -> Request[T]:
+def posted(
+    plan: MakePlan[T], where: object, timeout_s: float, then: Then | None, context: Context | None
+) -> Request[T]:
     """A write that nobody waits for; see `Carrier.post`."""
     until = time.monotonic() + timeout_s
     return Request(plan, where, timeout_s, until, durable=False, detached=True, then=then, context=context)

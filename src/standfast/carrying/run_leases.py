@@ -18,7 +18,7 @@ from standfast.carrying.carrier import Carrier
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, StoredLease, clock_s
 from standfast.ground.errors import OutcomeUnknownError, RunClaimedError
 from standfast.sessions import lease_rules, rules
-from standfast.sessions.lease_rules import Asker, Busy, Fence, IsGone, Taken, Watch
+from standfast.sessions.lease_rules import Asker, Busy, Fence, IsGone, Taken, UnchangedLease
 from standfast.sessions.port import Name, Plan
 
 
@@ -54,7 +54,7 @@ async def lease_run(
         await carrier().carry(partial(lease_rules.revoke, name, uuid4().hex), timeout_s, durable=False)
     while True:
         asked_at = clock_s()
-        watch = None if seen is None else Watch(seen[0], seen[1], asked_at - seen[2])
+        watch = None if seen is None else UnchangedLease(seen[0], seen[1], asked_at - seen[2])
         plan = partial(lease_rules.acquire, name, asker, watch, is_gone)
         try:
             got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any
 
 from standfast.ground.errors import InvalidNameError
 
@@ -21,7 +20,7 @@ own, but says so.
 """
 
 
-def check_table_names(*names: Any) -> None:
+def check_table_names(*names: object) -> None:
     """Refuse what is no name of a table (A15)."""
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
@@ -31,7 +30,7 @@ def check_table_names(*names: Any) -> None:
             )
 
 
-def check_two_tables(sessions: Any, messages: Any) -> None:
+def check_two_tables(sessions: str, messages: str) -> None:
     """Refuse what are not the names of two tables."""
     check_table_names(sessions, messages)
     if sessions.lower() == messages.lower():

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
 from uuid import uuid4
 
+from standfast.carrying.already_done import AlreadyDone
 from standfast.carrying.arguments import (
     batch_of,
     check_head,
@@ -29,9 +30,8 @@ from standfast.carrying.arguments import (
     encoded_of,
 )
 from standfast.carrying.carrier import Carrier, Then
-from standfast.carrying.closing import AlreadyDone
 from standfast.carrying.leases import POLL_FIRST_S, POLL_MAX_S, RENEWER, WAITERS, StoredLease, Waiter, clock_s
-from standfast.carrying.looking import LooksInto
+from standfast.carrying.looking_into import LooksInto
 from standfast.carrying.reading_only import ReadingOnly
 from standfast.carrying.runs import StoredRunStore, fence_of
 from standfast.ground.durations import check_seconds
@@ -40,7 +40,7 @@ from standfast.ground.jsonvalue import Item
 from standfast.ground.log_helpers import session_logger as _log
 from standfast.ground.operators import tell
 from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
-from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, Watch
+from standfast.sessions.lease_rules import TICKET_S, Asker, Busy, Fence, Taken, UnchangedLease
 from standfast.sessions.port import Name, Plan, Row
 from standfast.sessions.protocol import (
     ALL_ABILITIES,
@@ -244,7 +244,7 @@ class StoredSession(LooksInto, SessionABC):
 
     async def _recorded(self, waiting: Coroutine[Any, Any, Recorded], lease: StoredLease) -> Recorded:
         done = await waiting
-        lease.is_given_back()
+        lease.note_given_back()
         return done
 
     # --- replace, rewind, fork ---------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class _Asking:
             self._seen = (*seen, clock_s())
         return None
 
-    def _acquire(self, asker: Asker, watch: Watch | None) -> Plan[Taken | Busy]:
+    def _acquire(self, asker: Asker, watch: UnchangedLease | None) -> Plan[Taken | Busy]:
         session = self._session
         session._check_open()  # closed since it was submitted: what it took now, nobody would give back
         return (yield from lease_rules.acquire(session._name, asker, watch, session._is_gone))
@@ -527,8 +527,8 @@ class _Asking:
         session._leases.add(lease)
         return lease
 
-    def _watch(self) -> Watch | None:
-        return None if self._seen is None else Watch(*self._seen[:2], clock_s() - self._seen[2])
+    def _watch(self) -> UnchangedLease | None:
+        return None if self._seen is None else UnchangedLease(*self._seen[:2], clock_s() - self._seen[2])
 
     def _give_back(self, got: Taken | Busy) -> Plan[None]:
         """Undo: the task that asked is gone, and nobody would ever give the lease up."""
@@ -560,7 +560,7 @@ def _lane_of(carrier: Carrier, own: str = "") -> Lane | None:
 def _given_back(lease: StoredLease, result: object, error: BaseException | None) -> None:
     """After a step that was to give the lease back: it did, or was refused, and then the lease alone is."""
     if error is None:
-        lease.is_given_back()
+        lease.note_given_back()
     else:
         lease.release_now()
 

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from standfast.carrying import starting
+from standfast.carrying import thread_start
 from standfast.carrying.requests import FINISHED, Request, RequestCarrier, Undoer, UndoMessage, deliver
 from standfast.ground.endings import AtProcessEnd
 from standfast.ground.errors import OutcomeUnknownError, SessionClosedError, StoreTimeoutError, StoreUnavailableError
@@ -35,6 +35,7 @@ T = TypeVar("T")
 AnyRequest = Request[Any]
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
+# A busy store is mostly free again in a moment; one that is away is asked twice a second, until the deadline.
 
 LAST_WAIT_S = 5.0
 # How long the end of the process waits for what was submitted and nobody awaits.
@@ -120,7 +121,7 @@ class ThreadCarrier(RequestCarrier):
         started: list[threading.Thread] = []
         try:
             for job in jobs:
-                thread = starting.started(job, "standfast-carrier")
+                thread = thread_start.started(job, "standfast-carrier")
                 started.append(thread)
                 _running.add(thread)
         except BaseException:  # no more threads: end those there are, so that the next request begins anew
@@ -168,7 +169,7 @@ class _Worker:
             self._close_store()
 
     def _end(self) -> None:
-        """The last thing to do."""
+        """Do what is left to do when the thread ends: nothing, unless a subclass says so."""
 
     def _close_store(self) -> None:
         close = getattr(self._store, "close", None)
@@ -188,13 +189,14 @@ class _Worker:
             request.error = error
         return request.claim()
 
-    def _through(self, plan: Plan[Any], request: AnyRequest) -> Any:
+    def _through(self, plan: Plan[T], request: AnyRequest) -> T:
         try:
             question = next(plan)
             while True:
                 question = plan.send(self._asked(question, request))
         except StopIteration as end:
-            return end.value
+            result: T = end.value
+            return result
 
     def _asked(self, question: Ask, request: AnyRequest) -> Answer:
         """What the store answers; asked again while it is busy, and, if it can lose answers, while they are lost."""
@@ -208,7 +210,7 @@ class _Worker:
                 raise _WithdrawnError
             try:
                 if self._store is None:
-                    self._store = starting.opened(self._open_store)
+                    self._store = thread_start.opened(self._open_store)
                 return ask(self._store, question)
             except Exception as error:
                 is_busy = isinstance(error, StoreTimeoutError)
@@ -266,7 +268,7 @@ class Writing(_Worker, Undoer):
         self._undo_what_is_owed()
 
     def _undo_what_is_owed(self) -> None:
-        """Before anything else is written. What cannot be undone now is tried again before the next write."""
+        """Undo what was done for callers who are gone; what cannot be undone now is tried before the next write."""
         while self._to_undo:
             request = self._to_undo[0]
             try:
@@ -298,7 +300,7 @@ def shared(key: Hashable, make: Callable[[], T]) -> T:
             found = None
         if found is None:
             found = _carriers[key] = make()
-            _process_end.is_needed()
+            _process_end.ensure()
         return found
 
 

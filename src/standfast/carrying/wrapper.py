@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from standfast.carrying.closing import AlreadyDone
+from standfast.carrying.already_done import AlreadyDone
 from standfast.engine.run_store import RunStore
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item, copy_json
@@ -31,6 +31,7 @@ from standfast.sessions.protocol import (
     Lease,
     Page,
     Position,
+    Session,
     SessionABC,
     SessionInfo,
     SessionPage,
@@ -42,7 +43,10 @@ from standfast.sessions.protocol import (
 from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.same_conversation import conversation_key
-from standfast.sessions.signatures import accepts_wrapper, takes
+from standfast.sessions.signatures import accepts_wrapper, has_parameter
+
+ContextForSession: TypeAlias = Any
+"""The run's `RunContextWrapper`, handed on to the wrapped session unread. Any: that class lives in a room above."""
 
 
 class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt, HasTimes, Protocol):
@@ -52,8 +56,9 @@ class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt
 class SessionWrapper(SessionABC):
     """Hands everything on to `underlying_session`, which may be any session, plain or with abilities."""
 
-    def __init__(self, underlying_session: Any) -> None:
-        self.underlying_session = underlying_session
+    def __init__(self, underlying_session: Session) -> None:
+        # Anybody's: whether it has an ability is asked before it is used, and its methods need not be async.
+        self.underlying_session: Any = underlying_session
         self._passes_wrapper = accepts_wrapper(underlying_session)
 
     @property
@@ -73,29 +78,29 @@ class SessionWrapper(SessionABC):
 
     # --- the five methods ------------------------------------------------------------------------------
 
-    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Item]:
+    async def get_items(self, limit: int | None = None, *, wrapper: ContextForSession = None) -> list[Item]:
         """The whole history, or the latest `limit` items; oldest first."""
         effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
         named = self._context_kwargs(wrapper)
         if limit is None:
             found: list[Item] = await maybe_await(self.underlying_session.get_items(**named))
-        elif takes(self.underlying_session.get_items, "limit"):
+        elif has_parameter(self.underlying_session.get_items, "limit"):
             found = await maybe_await(self.underlying_session.get_items(limit=limit, **named))
         else:
             found = await maybe_await(self.underlying_session.get_items(**named))
             found = found[max(0, len(found) - limit) :]
         return found
 
-    async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
+    async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
         """Append one batch, in order, whole or not at all."""
         await maybe_await(self.underlying_session.add_items(items, **self._context_kwargs(wrapper)))
 
-    async def pop_item(self, *, wrapper: Any = None) -> Item | None:
+    async def pop_item(self, *, wrapper: ContextForSession = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
         item: Item | None = await maybe_await(self.underlying_session.pop_item(**self._context_kwargs(wrapper)))
         return item
 
-    async def clear_session(self, *, wrapper: Any = None) -> None:
+    async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
         """Remove everything stored for this session id."""
         await maybe_await(self.underlying_session.clear_session(**self._context_kwargs(wrapper)))
 
@@ -197,7 +202,7 @@ class SessionWrapper(SessionABC):
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
         leasing = require(self.underlying_session, "lease").lease
-        given = {"holder": holder} if holder and takes(leasing, "holder") else {}
+        given = {"holder": holder} if holder and has_parameter(leasing, "holder") else {}
         lease: Lease = await leasing(ttl_s=ttl_s, wait_s=wait_s, **given)
         return lease
 
@@ -269,21 +274,21 @@ class SessionWrapper(SessionABC):
         able: _Able = require(self.underlying_session, ability)
         return able
 
-    def _rewrap(self, session: Any) -> Any:
+    def _rewrap(self, session: Session) -> SessionWrapper:
         """This wrapper around another session, for a fork of the wrapped one."""
         return SessionWrapper(session)
 
-    def _context_kwargs(self, wrapper: Any) -> dict[str, Any]:
+    def _context_kwargs(self, wrapper: object) -> dict[str, Any]:
         return {"wrapper": wrapper} if self._passes_wrapper else {}
 
-    async def _whole(self, wrapper: Any = None) -> list[Item]:
+    async def _whole(self, wrapper: object = None) -> list[Item]:
         """The history whatever the default limit, as copies (A3)."""
         limited = getattr(self.session_settings, "limit", None) is not None
-        limit = NO_LIMIT if limited and takes(self.underlying_session.get_items, "limit") else None
+        limit = NO_LIMIT if limited and has_parameter(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
         return [copy_json(item) for item in found]
 
 
-def _who(method: Any, by: str | None) -> dict[str, Any]:
+def _who(method: Callable[..., object], by: str | None) -> dict[str, Any]:
     """Who did it, for a method that keeps it; a session that others wrote may not."""
-    return {"by": by} if by is not None and takes(method, "by") else {}
+    return {"by": by} if by is not None and has_parameter(method, "by") else {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from standfast.cli.exits import USAGE, UsageError
 from standfast.cli.output import Output
 from standfast.cli.safe_text import safe
 from standfast.ground.errors import NotFoundError
+from standfast.operators.exits import USAGE, UsageError
 
 if TYPE_CHECKING:
     from standfast.carrying.session import StoredSession
@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     _is_inside = False
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         """Read the options first and then what is left, in a command that has no commands below it."""
         if self._is_inside or self._subparsers is not None:
             return super().parse_known_args(args, namespace)

@@ -12,22 +12,30 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
-from standfast.cli.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.cli.output import Output
 from standfast.cli.safe_text import safe, safe_lines
 from standfast.ground.errors import NotFoundError, StandfastError
+from standfast.operators.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.words.items import read
 
 if TYPE_CHECKING:
     from standfast.agents.agent import Agent
+    from standfast.agents.run_config import RunConfig
     from standfast.carrying.session import StoredSession
+    from standfast.driver.result import RunResultStreaming
+    from standfast.face.run_state import RunState
     from standfast.operators.store import Store
+    from standfast.words.stream_events import StreamEvent
+
+P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 STORE = "chats.db"
 """Where conversations are kept when no store is named: a file in the current folder."""
@@ -75,7 +83,7 @@ def chat(args: argparse.Namespace, out: Output) -> int:
 
 
 @dataclass
-class Talk:
+class TerminalChat:
     """A conversation in the terminal."""
 
     store: Store
@@ -93,7 +101,7 @@ class Talk:
         await self.store.close()
 
 
-async def _begun(args: argparse.Namespace, out: Output) -> Talk:
+async def _begun(args: argparse.Namespace, out: Output) -> TerminalChat:
     from standfast.operators.opening import open_store
 
     if args.session and args.goes_on:
@@ -112,7 +120,7 @@ async def _begun(args: argparse.Namespace, out: Output) -> Talk:
         await store.close()
         raise
     out.note(f"Conversation {name!r} in {store.url}, with {agent.name}. /help lists commands; Ctrl-D leaves.")
-    return Talk(store, session, agent, provider, local, unfinished)
+    return TerminalChat(store, session, agent, provider, local, unfinished)
 
 
 async def _latest(store: Store) -> str:
@@ -169,7 +177,7 @@ async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any, Any]:
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
-def _talk(loop: asyncio.Runner, talk: Talk, out: Output) -> None:
+def _talk(loop: asyncio.Runner, talk: TerminalChat, out: Output) -> None:
     while talk.unfinished:
         run_id = talk.unfinished.pop(0)
         out.note(f"Run {run_id} was not finished; going on with it.")
@@ -182,7 +190,7 @@ def _talk(loop: asyncio.Runner, talk: Talk, out: Output) -> None:
             _told(out, _turn, loop, talk, out, line)
 
 
-def _told(out: Output, step: Any, *given: Any) -> bool:
+def _told(out: Output, step: Callable[[*Ts], object], *given: *Ts) -> bool:
     """Do one step; what goes wrong is said, and the talk goes on. Whether nothing did."""
     try:
         step(*given)
@@ -207,7 +215,7 @@ def _ask(out: Output, question: str) -> str | None:
         return None
 
 
-def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: Any) -> None:
+def _turn(loop: asyncio.Runner, talk: TerminalChat, out: Output, given: str | RunState[Any]) -> None:
     """One turn: the answer as it comes, and a question for each call that needs a person."""
     from standfast.face.runner import Runner
 
@@ -216,11 +224,11 @@ def _turn(loop: asyncio.Runner, talk: Talk, out: Output, given: Any) -> None:
         result = loop.run(_watched(Runner.run_streamed, talk.agent, given, session=talk.session, run_config=settings))
         if result is None or not result.interruptions:
             return
-        given = result.to_state()
-        _decide(given, out)
+        given = state = result.to_state()
+        _decide(state, out)
 
 
-def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None:
+def _goes_on(loop: asyncio.Runner, talk: TerminalChat, out: Output, run_id: str) -> None:
     """Finish a run that an earlier process left: decide what waits, and let it go on."""
     from standfast.face.runner import Runner
 
@@ -238,13 +246,13 @@ def _goes_on(loop: asyncio.Runner, talk: Talk, out: Output, run_id: str) -> None
         _turn(loop, talk, out, state)
 
 
-def _settings(talk: Talk) -> Any:
+def _settings(talk: TerminalChat) -> RunConfig:
     from standfast.agents.run_config import RunConfig
 
     return RunConfig(model_provider=talk.provider) if talk.provider is not None else RunConfig()
 
 
-def _decide(state: Any, out: Output) -> None:
+def _decide(state: RunState[Any], out: Output) -> None:
     """Ask about each call that waits. Whatever is no clear yes rejects it; leaving keeps the question for later."""
     for call in state.get_interruptions():
         what = "may have run before a crash" if call.reason == "unknown" else "needs your approval"
@@ -263,13 +271,14 @@ def _decide(state: Any, out: Output) -> None:
                 state.reject(call, rejection_message=answer)
 
 
-async def _watched(start: Any, *given: Any, **options: Any) -> Any:
+async def _watched(
+    start: Callable[P, RunResultStreaming | Awaitable[RunResultStreaming]], *given: P.args, **options: P.kwargs
+) -> RunResultStreaming:
     """Start a streamed run and show it. The first Ctrl-C stops the turn in order, the second leaves; then None."""
     import inspect
 
-    result = start(*given, **options)
-    if inspect.isawaitable(result):
-        result = await result
+    started = start(*given, **options)
+    result: RunResultStreaming = await started if inspect.isawaitable(started) else started
     here = asyncio.current_task()
     assert here is not None
     was_stopped = False
@@ -303,7 +312,7 @@ class _Shown:
     def __init__(self) -> None:
         self._in_line = False
 
-    def event(self, event: Any) -> None:
+    def event(self, event: StreamEvent) -> None:
         """Show one event."""
         match event.type:
             case "raw_response_event" if read(event.data, "type") == "response.output_text.delta":
@@ -336,7 +345,7 @@ class _Shown:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
-def _command(loop: asyncio.Runner, talk: Talk, out: Output, line: str) -> None:
+def _command(loop: asyncio.Runner, talk: TerminalChat, out: Output, line: str) -> None:
     word, _, rest = line.partition(" ")
     rest = rest.strip()
     match word:
@@ -357,7 +366,7 @@ def _command(loop: asyncio.Runner, talk: Talk, out: Output, line: str) -> None:
             raise UsageError(f"{line!r} is no command", "/help lists them.")
 
 
-async def _history(talk: Talk, out: Output) -> None:
+async def _history(talk: TerminalChat, out: Output) -> None:
     from standfast.cli.shown import speaker, words_in
 
     page = await talk.session.records(limit=200)
@@ -367,7 +376,7 @@ async def _history(talk: Talk, out: Output) -> None:
         out.text(f"{speaker(record.item)}: {words_in(record.item, record.fault)}")
 
 
-async def _undo(talk: Talk, out: Output) -> None:
+async def _undo(talk: TerminalChat, out: Output) -> None:
     """Take back what the last run wrote, in one step; foreign items are taken one by one."""
     page = await talk.session.records(limit=1)
     if not page.records:
@@ -382,7 +391,7 @@ async def _undo(talk: Talk, out: Output) -> None:
         out.note("Took the last turn back.")
 
 
-async def _fork(talk: Talk, out: Output, name: str) -> None:
+async def _fork(talk: TerminalChat, out: Output, name: str) -> None:
     from standfast.cli.arguments import whoever
 
     forked = await talk.session.fork(name, by=whoever())
@@ -391,7 +400,7 @@ async def _fork(talk: Talk, out: Output, name: str) -> None:
     out.note(f"This goes on as {name!r}; the conversation it came from stays as it is.")
 
 
-async def _sessions(talk: Talk, out: Output) -> None:
+async def _sessions(talk: TerminalChat, out: Output) -> None:
     for one in (await talk.store.sessions(limit=20)).sessions:
         here = "*" if one.session_id == talk.session.session_id else " "
         out.line(f"{here} {one.session_id}  {one.item_count} items  {one.first_words or ''}")

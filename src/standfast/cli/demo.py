@@ -21,9 +21,9 @@ from typing import Any
 
 from standfast.backends.sqlite.session import SQLiteSession
 from standfast.cli.arguments import Commands, Parser, command, count
-from standfast.cli.exits import DONE
 from standfast.cli.output import Output
 from standfast.cli.shown import several
+from standfast.operators.exits import DONE
 
 WRITER = "trip-planner"  # who writes; with the number of each item it tells a repeat from a second "yes"
 CITIES = ["Lisbon", "Porto", "Madrid", "Sevilla", "Granada", "Valencia", "Barcelona", "Marseille", "Genova", "Roma"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.agents.agent import Agent
 from standfast.testing.answering_model import AnsweringModel
 from standfast.testing.script import ModelCall, assistant_message, function_call
 from standfast.tools.function import function_tool
+
+if TYPE_CHECKING:
+    from standfast.ground.jsonvalue import Item
 
 CAN = (
     "I answer by rules, not by thinking. Try: roll 2 dice · pay 120 to ACME (asks you first) · what did I say? "
@@ -36,7 +39,7 @@ def demo_agent() -> Agent[Any]:
     return Agent(name="Demo", instructions="Answer by rules.", tools=[roll, pay], model=AnsweringModel(_answer))
 
 
-def _answer(call: ModelCall) -> Any:
+def _answer(call: ModelCall) -> list[Item]:
     items = [item for item in call.input if isinstance(item, dict)]
     last = items[-1] if items else {}
     if last.get("type") == "function_call_output":

@@ -7,14 +7,14 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, opened, seconds, session_id_of
-from standfast.cli.exits import DONE, FOUND, REFUSED, BrokeOffError, UsageError
 from standfast.cli.output import Output
 from standfast.ground.errors import UndoFileError
+from standfast.operators.exits import DONE, FOUND, REFUSED, BrokeOffError, UsageError
 
 if TYPE_CHECKING:
     from standfast.operators.doctor.examination import Examination
     from standfast.operators.doctor.findings import Finding
-    from standfast.operators.doctor.mending import FixReport
+    from standfast.operators.doctor.mending import FixReport, SessionFix
     from standfast.operators.store import Store
 
 MARKS = {"broken": "✗", "watch": "!", "note": "·"}
@@ -149,7 +149,7 @@ async def _fixed(args: argparse.Namespace, sessions: list[str] | None, out: Outp
     return report
 
 
-def _fix_record(one: Any) -> dict[str, Any]:
+def _fix_record(one: SessionFix) -> dict[str, Any]:
     return {name: getattr(one, name) for name in ("session_id", "state", "records", "why", "remedy")}
 
 

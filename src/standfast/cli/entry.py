@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0 if words else 2
         word = OTHER_OPTIONS.get(words[0], words[0])
         if word not in GROUPS:
-            from standfast.cli.exits import USAGE
+            from standfast.operators.exits import USAGE
 
             known = ", ".join(GROUPS)
             sys.stderr.write(f"standfast: there is no command {words[0]!r}. There are: {known}.\n")
@@ -84,8 +84,8 @@ def parser_of(word: str) -> argparse.ArgumentParser:
 
 
 def _carried_out(word: str, rest: Sequence[str]) -> int:
-    from standfast.cli import exits
     from standfast.cli.output import Output
+    from standfast.operators import exits
 
     try:
         args = parser_of(word).parse_args([word, *rest])
@@ -108,7 +108,7 @@ def _carried_out(word: str, rest: Sequence[str]) -> int:
 
 def _told(error: BaseException, out: Output) -> int:
     """Say on the error stream what happened and what to do about it; the exit code."""
-    from standfast.cli import exits
+    from standfast.operators import exits
 
     ending = exits.ending_of(error)
     if ending.code == exits.DEFECT:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from standfast.cli.arguments import Commands, Parser, command, opened, whoever
-from standfast.cli.exits import DONE
 from standfast.cli.output import Output
 from standfast.ground.extras import needed_by
+from standfast.operators.exits import DONE
 
 PORT = 8642
 

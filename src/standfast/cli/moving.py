@@ -8,13 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, command, opened, seconds, session_id_of
-from standfast.cli.exits import DONE, BrokeOffError, RefusedError, UsageError, code_of
 from standfast.cli.output import Column, Output
 from standfast.cli.shown import number, several
 from standfast.ground.errors import StandfastError, StoreError
+from standfast.operators.exits import DONE, BrokeOffError, RefusedError, UsageError, code_of
 
 if TYPE_CHECKING:
-    from standfast.operators.moving import SessionCopied, SessionsCopied
+    from standfast.operators.moving import CopyProgress, SessionCopied, SessionsCopied
     from standfast.operators.store import Store
 
 WAIT_S = 15.0
@@ -164,7 +164,7 @@ async def copy_sessions(args: argparse.Namespace, out: Output) -> int:
         async with open_store(args.target, create=True, timeout_s=args.timeout) as target:
             with out.progress("copying", total) as shown:
 
-                def progress(one: Any) -> None:
+                def progress(one: CopyProgress) -> None:
                     shown.advance(one.done - done[0])
                     done[0] = one.done
 

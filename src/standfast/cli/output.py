@@ -15,9 +15,9 @@ from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple, TextIO
 
-from standfast.cli.exits import RefusedError
 from standfast.cli.pipes import point_nowhere
 from standfast.cli.safe_text import safe, safe_lines, shortened, width_of
+from standfast.operators.exits import RefusedError
 
 Row = Mapping[str, Any]
 
@@ -29,12 +29,12 @@ PROGRESS_EVERY_S = 0.1
 # What is over in a moment shows none; and a terminal is slow, and nobody reads faster.
 
 
-def as_shown(value: Any) -> str:
+def as_shown(value: object) -> str:
     """A value for people; a dash where there is none."""
     return "–" if value is None else str(value)
 
 
-def as_plain(value: Any) -> str:
+def as_plain(value: object) -> str:
     """A value in a pipe: a time as ISO 8601 has it, to the microsecond, and nothing where there is none."""
     if value is None:
         return ""
@@ -278,14 +278,14 @@ def json_line(value: Mapping[str, Any]) -> str:
     return json_text(value, ascii_only=True).replace("\x7f", "\\u007f")
 
 
-def json_text(value: Any, *, ascii_only: bool = False) -> str:
+def json_text(value: object, *, ascii_only: bool = False) -> str:
     """A value of JSON, times, tuples and bytes as text. What is shown to people is made safe where it is printed."""
     import json
 
     return json.dumps(value, default=_as_json, ensure_ascii=ascii_only, separators=(", ", ": "))
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, tuple | set | frozenset):

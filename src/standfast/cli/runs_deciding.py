@@ -21,12 +21,12 @@ from standfast.cli.arguments import (
     store_named,
     whoever,
 )
-from standfast.cli.exits import DONE, RefusedError, UsageError
 from standfast.cli.output import Output
 from standfast.cli.runs_reading import OPEN, RUN, run_fields
 from standfast.cli.sessions_changing import place
 from standfast.cli.shown import age, several, shown_store, span, when
 from standfast.ground.errors import RunStateError
+from standfast.operators.exits import DONE, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from standfast.operators.run_view import CallView, RunView

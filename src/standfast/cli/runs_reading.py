@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, add_page, command, opened, run_id_of, session_id_of, store_named
-from standfast.cli.exits import DONE, RefusedError
 from standfast.cli.output import Column, Node, Output, json_text
 from standfast.cli.pages import Rows, show_pages
 from standfast.cli.shown import (
@@ -21,6 +20,7 @@ from standfast.cli.shown import (
     usage_fields,
     words_in,
 )
+from standfast.operators.exits import DONE, RefusedError
 
 if TYPE_CHECKING:
     from standfast.engine.run_store import RunSummary

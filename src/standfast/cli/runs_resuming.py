@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, command, opened, run_id_of, store_named
-from standfast.cli.exits import DONE, BrokeOffError, UsageError
 from standfast.cli.output import Output, json_text
 from standfast.cli.runs_reading import RUN, run_fields
 from standfast.cli.shown import shown_store
 from standfast.ground.errors import StandfastError
+from standfast.operators.exits import DONE, BrokeOffError, UsageError
 
 if TYPE_CHECKING:
     from standfast.agents.agent import Agent

@@ -7,10 +7,10 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from standfast.cli.arguments import Commands, Parser, command, opened, session_id_of, whoever
-from standfast.cli.exits import DONE, RefusedError
 from standfast.cli.output import Column, Output
 from standfast.cli.shown import age, number, several
 from standfast.ground.errors import NotFoundError
+from standfast.operators.exits import DONE, RefusedError
 
 if TYPE_CHECKING:
     from standfast.operators.store import Store

@@ -20,7 +20,6 @@ from standfast.cli.arguments import (
     session_id_of,
     store_named,
 )
-from standfast.cli.exits import DONE
 from standfast.cli.output import Column, Output, Row
 from standfast.cli.pages import Rows, show_pages
 from standfast.cli.shown import (
@@ -37,6 +36,7 @@ from standfast.cli.shown import (
     words_in,
 )
 from standfast.ground.errors import SessionConflictError
+from standfast.operators.exits import DONE
 
 if TYPE_CHECKING:
     from standfast.carrying.session import StoredSession

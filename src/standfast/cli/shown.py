@@ -127,7 +127,7 @@ def tokens(usage: Mapping[str, int]) -> str:
     return f"{several(usage['total_tokens'], 'token')} in {several(usage['requests'], 'request')}"
 
 
-def one_line(value: Any) -> str:
+def one_line(value: object) -> str:
     """Any value of a run on one line: a text as it is, everything else as JSON."""
     return " ".join((value if isinstance(value, str) else json_text(value)).split())
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from standfast.cli.arguments import Commands, Parser, command, count, store_named
-from standfast.cli.exits import DONE, FOUND, UsageError
 from standfast.cli.output import Output
+from standfast.operators.exits import DONE, FOUND, UsageError
 
 if TYPE_CHECKING:
     from standfast.conformance.results import Result
-    from standfast.operators.verify import Verification, VerificationPlan
+    from standfast.verifying.store import Verification, VerificationPlan
 
 REPORTS = (".md", ".html", ".json")
 NAMED_MAX = 5
@@ -57,7 +57,7 @@ async def verify(args: argparse.Namespace, out: Output) -> int:
     """Say what will be written, ask, make the checks, and show what was seen; FOUND if a clause is broken."""
     from dataclasses import replace
 
-    from standfast.operators.verify import AMOUNT, plan_verification, verify_store
+    from standfast.verifying.store import AMOUNT, plan_verification, verify_store
 
     for path in args.report:
         if not path.parent.is_dir():

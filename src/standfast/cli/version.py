@@ -7,8 +7,8 @@ import platform
 
 from standfast import __version__
 from standfast.cli.arguments import Commands, Parser, command
-from standfast.cli.exits import DONE
 from standfast.cli.output import Output
+from standfast.operators.exits import DONE
 
 LIBRARIES = ("redis", "psycopg", "sqlalchemy", "openai", "mcp", "websockets", "cryptography", "rich")
 

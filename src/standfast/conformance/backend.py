@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from standfast.contract.clauses import clause
-from standfast.operators.store import store_of
+from standfast.operators.store import Store, store_of
 
 
 class Backend:
@@ -103,7 +103,7 @@ class Backend:
         """
         raise NotImplementedError(f"{type(self).__name__} needs a method open(session_id, **options)")
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """The whole store, as `standfast.open_store` gives it (B16, B17); by default made of sessions of `open`."""
         return store_of(self.open, self.name, read_only=read_only)
 

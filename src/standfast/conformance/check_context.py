@@ -13,12 +13,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from standfast.conformance.backend import Backend
 from standfast.conformance.registry import Check, ClauseBroken
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.protocol import abilities
+from standfast.sessions.protocol import Session, abilities
+
+if TYPE_CHECKING:
+    from standfast.operators.store import Store
+
+
+AnySession: TypeAlias = Any
+"""A session of whatever class is checked. What it can do besides the five methods it declares, and `Lab.has` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +66,31 @@ class Lab:
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
-    def open(self, session_id: str = "conversation", **options: Any) -> Any:
+    def open(self, session_id: str = "conversation", **options: Any) -> AnySession:
         """A session that is closed when the check is over."""
         session = self.backend.open(session_id, **options)
         self._opened.append(session)
         return session
 
-    def open_impatient(self, session_id: str = "conversation") -> Any:
+    def open_impatient(self, session_id: str = "conversation") -> AnySession:
         """A session that gives up on its store after a few seconds, where that can be set: for a fault that stays."""
         return self.open(session_id, **({"timeout_s": 5.0} if self.backend.deadlines else {}))
 
-    def keep(self, session: Any) -> None:
+    def keep(self, session: object) -> None:
         """Close that session too when the check is over."""
         self._opened.append(session)
 
-    def store(self, *, read_only: bool = False) -> Any:
+    def store(self, *, read_only: bool = False) -> Store:
         """The whole store; closed when the check is over."""
         store = self.backend.whole_store(read_only=read_only)
         self._opened.append(store)
         return store
 
-    def another(self, session: Any) -> Any:
+    def another(self, session: AnySession) -> AnySession:
         """A second object for the same history, where there is such a thing; else the session itself."""
         return self.open(session.session_id) if self.backend.shared else session
 
-    def has(self, session: Any, *names: str) -> bool:
+    def has(self, session: object, *names: str) -> bool:
         """Whether the session declares all these abilities."""
         return set(names) <= abilities(session)
 
@@ -105,29 +112,29 @@ class Lab:
     # --- what was seen ----------------------------------------------------------------------------------------------
 
     def broken(self, seen: str) -> NoReturn:
-        """The clause is broken, and this is how."""
+        """Raise ClauseBroken, with these words for how it is broken."""
         raise ClauseBroken(self.check.clause_id, self.backend.name, self.check.name, seen)
 
     def expect(self, kept: bool, seen: str) -> None:
-        """Say what was seen unless the clause is kept."""
+        """Raise ClauseBroken with what was seen, unless this holds."""
         if not kept:
             self.broken(seen)
 
-    def same(self, seen: Any, wanted: Any, after: str) -> None:
-        """The values are equal, or the difference is told."""
+    def same(self, seen: object, wanted: object, after: str) -> None:
+        """Raise ClauseBroken with the difference, unless both values are equal."""
         if seen != wanted:
             self.broken(f"after {after}: {difference(seen, wanted)}")
 
-    def same_exactly(self, seen: Any, wanted: Any, after: str) -> None:
-        """The values are equal, key order and the kind of each number included (A17)."""
+    def same_exactly(self, seen: object, wanted: object, after: str) -> None:
+        """Raise ClauseBroken unless both values are equal, key order and the kind of each number included (A17)."""
         self.same(seen, wanted, after)
         self.expect(
             exact(seen) == exact(wanted),
             f"after {after}: key order or number kind changed: saw {short(exact(seen))}, wanted {short(exact(wanted))}",
         )
 
-    async def holds(self, session: Any, wanted: Sequence[Item], after: str) -> None:
-        """The session's whole history is this."""
+    async def holds(self, session: Session, wanted: Sequence[Item], after: str) -> None:
+        """Raise ClauseBroken unless the session's whole history is this."""
         self.same(await session.get_items(), list(wanted), after)
 
     async def stays_flat(
@@ -149,7 +156,7 @@ class Lab:
         self.broken(f"{what}: {quickest[0] * 1e3:.2f} ms and {quickest[1] * 1e3:.2f} ms")
 
     async def refuses(self, doing: Awaitable[Any], what: str, *kinds: type[BaseException]) -> BaseException:
-        """That it raises, one of `kinds` if any are given; returns the error."""
+        """Raise ClauseBroken unless this raises, one of `kinds` if any are given; returns the error."""
         try:
             outcome = await doing
         except Exception as error:
@@ -160,7 +167,7 @@ class Lab:
         self.broken(f"{what} was accepted and gave {short(outcome)}")
 
 
-async def close(session: Any) -> None:
+async def close(session: object) -> None:
     """Close a session whose close is missing, plain, or a coroutine."""
     method = getattr(session, "close", None)
     if method is None:
@@ -171,7 +178,7 @@ async def close(session: Any) -> None:
             await result
 
 
-def message(text: Any) -> Item:
+def message(text: object) -> Item:
     """A plain user message."""
     return {"role": "user", "content": str(text)}
 
@@ -202,13 +209,13 @@ def torn(items: Sequence[Item]) -> str:
     return ""
 
 
-def short(value: Any, limit: int = 160) -> str:
+def short(value: object, limit: int = 160) -> str:
     """A value in a few words."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def difference(seen: Any, wanted: Any) -> str:
+def difference(seen: object, wanted: object) -> str:
     """How two values differ, shortly."""
     if isinstance(seen, list) and isinstance(wanted, list):
         place = next(
@@ -222,6 +229,6 @@ def difference(seen: Any, wanted: Any) -> str:
     return f"saw {short(seen)}, wanted {short(wanted)}"
 
 
-def exact(items: Any) -> str:
+def exact(items: object) -> str:
     """A form in which key order and the kind of a number count."""
     return json.dumps(items, ensure_ascii=True)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Any
+from typing import TYPE_CHECKING
 
 from standfast.conformance.check_context import batch, close, message
-from standfast.conformance.pipe import Wire
+from standfast.conformance.pipe import JobPipe
 from standfast.ground.errors import RunClaimedError, SessionConflictError
 from standfast.sessions.run_rules import RunSave
 
+if TYPE_CHECKING:
+    from standfast.conformance.backend import Backend
 
-def append_batches(backend: Any, wire: Wire, *, name: str, size: int, method: str, stream: bool = False) -> None:
+
+def append_batches(backend: Backend, wire: JobPipe, *, name: str, size: int, method: str, stream: bool = False) -> None:
     """Append batch after batch until killed, saying when each begins and is acknowledged.
 
     It waits to be told to go before each batch, or, as a stream, only before the first.
@@ -41,7 +44,7 @@ def append_batches(backend: Any, wire: Wire, *, name: str, size: int, method: st
     asyncio.run(work())
 
 
-def replace_history(backend: Any, wire: Wire, *, name: str, size: int) -> None:
+def replace_history(backend: Backend, wire: JobPipe, *, name: str, size: int) -> None:
     """Replace the whole history again and again until killed."""
 
     async def work() -> None:
@@ -64,7 +67,7 @@ def replace_history(backend: Any, wire: Wire, *, name: str, size: int) -> None:
     asyncio.run(work())
 
 
-def write_first(backend: Any, wire: Wire, *, number: int, size: int, batches: int = 1) -> None:
+def write_first(backend: Backend, wire: JobPipe, *, number: int, size: int, batches: int = 1) -> None:
     """Be one of several processes that write to one session at once."""
 
     async def work() -> None:
@@ -79,7 +82,7 @@ def write_first(backend: Any, wire: Wire, *, number: int, size: int, batches: in
     asyncio.run(work())
 
 
-def pop_all(backend: Any, wire: Wire, *, number: int) -> None:
+def pop_all(backend: Backend, wire: JobPipe, *, number: int) -> None:
     """Pop until the session is empty and say what came."""
 
     async def work() -> None:
@@ -93,7 +96,7 @@ def pop_all(backend: Any, wire: Wire, *, number: int) -> None:
     asyncio.run(work())
 
 
-def run_out_of_space(backend: Any, wire: Wire, *, earlier: int, size: int) -> None:
+def run_out_of_space(backend: Backend, wire: JobPipe, *, earlier: int, size: int) -> None:
     """Fill the disk: no file may grow any more, as far as this process is concerned, then it may again."""
     import resource  # POSIX has it: the other jobs need it not
 
@@ -124,7 +127,7 @@ def run_out_of_space(backend: Any, wire: Wire, *, earlier: int, size: int) -> No
     asyncio.run(work())
 
 
-def use_after_fork(backend: Any, wire: Wire) -> None:
+def use_after_fork(backend: Backend, wire: JobPipe) -> None:
     """Use a session, fork, and use the same object on both sides."""
     session = backend.open("conversation")
     asyncio.run(session.add_items([message("before the fork")]))
@@ -141,7 +144,7 @@ def use_after_fork(backend: Any, wire: Wire) -> None:
     wire.tell(parent=[item["content"] for item in asyncio.run(session.get_items())])
 
 
-def hold_lease(backend: Any, wire: Wire, *, ttl_s: float) -> None:
+def hold_lease(backend: Backend, wire: JobPipe, *, ttl_s: float) -> None:
     """Hold the session's lease until killed."""
 
     async def work() -> None:
@@ -152,7 +155,7 @@ def hold_lease(backend: Any, wire: Wire, *, ttl_s: float) -> None:
     asyncio.run(work())
 
 
-def take_turns(backend: Any, wire: Wire, *, number: int, turns: int) -> None:
+def take_turns(backend: Backend, wire: JobPipe, *, number: int, turns: int) -> None:
     """Hold the lease for a moment, several times, and say when somebody else holds it too."""
 
     async def work() -> None:
@@ -174,7 +177,7 @@ def take_turns(backend: Any, wire: Wire, *, number: int, turns: int) -> None:
     asyncio.run(work())
 
 
-def append_same(backend: Any, wire: Wire, *, number: int, size: int) -> None:
+def append_same(backend: Backend, wire: JobPipe, *, number: int, size: int) -> None:
     """Append what every sibling appends: one writer, one batch."""
 
     async def work() -> None:
@@ -189,7 +192,7 @@ def append_same(backend: Any, wire: Wire, *, number: int, size: int) -> None:
     asyncio.run(work())
 
 
-def save_turns(backend: Any, wire: Wire, *, number: int, turns: int) -> None:
+def save_turns(backend: Backend, wire: JobPipe, *, number: int, turns: int) -> None:
     """Store turns of a run that others save too: an item and the run's next state, in one step or not at all."""
 
     async def work() -> None:
@@ -214,7 +217,7 @@ def save_turns(backend: Any, wire: Wire, *, number: int, turns: int) -> None:
     asyncio.run(work())
 
 
-def make_objects(backend: Any, wire: Wire, *, count: int) -> None:
+def make_objects(backend: Backend, wire: JobPipe, *, count: int) -> None:
     """Open very many session objects, use each once, and say what the process holds meanwhile."""
     import threading
 

@@ -108,7 +108,7 @@ def wall_clock(package: str) -> Iterator[WallClock]:
 
     changed: list[tuple[Any, str, Any]] = []
 
-    def change(owner: Any, name: str, value: Any) -> None:
+    def change(owner: object, name: str, value: object) -> None:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 

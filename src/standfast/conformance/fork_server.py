@@ -1,4 +1,4 @@
-"""A small process from which others are born: it has imported the backend and opened nothing.
+"""A small process that forks children for checks: it has imported the backend and opened nothing.
 
 Forking it takes a few milliseconds where starting Python takes half a second, so hundreds of processes can be killed
 in a test; and unlike the test's own process it has no threads and no open store that a fork would copy. It is told
@@ -17,26 +17,31 @@ import struct
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance import child_jobs as jobs
-from standfast.conformance.pipe import Wire
+from standfast.conformance.pipe import JobPipe
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from standfast.conformance.backend import Backend
 
 LENGTH = struct.Struct("!I")
 
 
-def backend_from(order: dict[str, Any]) -> Any:
+def backend_from(order: dict[str, Any]) -> Backend:
     """The backend an order describes, in this process."""
     kind: Any = _module(order["module"], order["file"])
     for name in order["class"].split("."):
         kind = getattr(kind, name)
-    backend = kind.__new__(kind)
+    backend: Backend = kind.__new__(kind)
     backend.__dict__.update(order["state"])
     backend.folder, backend.unique = Path(order["folder"]), order["unique"]
     return backend
 
 
-def _module(name: str, file: str | None) -> Any:
+def _module(name: str, file: str | None) -> ModuleType:
     if name in sys.modules and name != "__main__":
         return sys.modules[name]
     if name != "__main__":
@@ -65,7 +70,7 @@ def serve(sock: socket.socket) -> None:
         child = os.fork()
         if child == 0:
             sock.close()
-            _live(backend, order, Wire(*descriptors))
+            _live(backend, order, JobPipe(*descriptors))
         for descriptor in descriptors:
             os.close(descriptor)
         sock.sendall(LENGTH.pack(child))
@@ -81,7 +86,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
     return data
 
 
-def _live(backend: Any, order: dict[str, Any], wire: Wire) -> None:
+def _live(backend: Backend, order: dict[str, Any], wire: JobPipe) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         getattr(jobs, order["job"])(backend, wire, **order["with"])

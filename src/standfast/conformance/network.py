@@ -13,8 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
 
 from standfast.conformance.backend import Backend
 
@@ -141,10 +140,10 @@ class Networked(Backend):
     remote = True
     proxy: Proxy
 
-    def stall(self) -> Any:
+    def stall(self) -> AbstractContextManager[None]:
         """Nothing passes between the store's clients and its server."""
         return self.proxy.faulty("stall")
 
-    def lose_acknowledgement(self) -> Any:
+    def lose_acknowledgement(self) -> AbstractContextManager[None]:
         """Writes arrive at the server, and their answers are lost with the connection."""
         return self.proxy.faulty("lose")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 
-class Wire:
-    """What a job tells the test, one JSON value a line, and how it is told to go on."""
+class JobPipe:
+    """A job's end of its pipes: one JSON value a line to the test, and the word to go on back."""
 
     def __init__(self, report: int, go: int) -> None:
         self._report, self._go = report, go
 
-    def tell(self, **facts: Any) -> None:
+    def tell(self, **facts: object) -> None:
         """Report something; it has left this process when this returns."""
         os.write(self._report, json.dumps(facts).encode() + b"\n")
 

@@ -161,7 +161,7 @@ def pytest_testnodedown(node: Any) -> None:
         _card_of(node.config).merge(known)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the scorecard."""
     card = config.stash.get(_card, None)
     if card:

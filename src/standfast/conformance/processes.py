@@ -1,4 +1,4 @@
-"""Child processes for checks: born from a nursery, watched over a pipe, killed for real."""
+"""Child processes for checks: forked from a small server process, watched over a pipe, killed for real."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Child:
         os.close(self._report)
 
 
-class Nursery:
-    """The process from which children of one test process are born."""
+class ForkServer:
+    """The small process from which the children of one test process are forked."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -98,8 +98,8 @@ class Nursery:
             )
         self._sock = ours
 
-    def start(self, backend: Backend, job: str, **parameters: Any) -> Child:
-        """A new process doing that job of `jobs.py` on the backend's store."""
+    def start(self, backend: Backend, job: str, **parameters: object) -> Child:
+        """A new process doing that job of `child_jobs` on the backend's store."""
         report, their_report = os.pipe()
         their_go, go = os.pipe()
         order = pickle.dumps({**_description(backend), "job": job, "with": parameters})
@@ -109,7 +109,7 @@ class Nursery:
         os.close(their_go)
         answer = self._sock.recv(LENGTH.size)
         if len(answer) < LENGTH.size:
-            raise RuntimeError("the nursery has ended; its standard error says why")
+            raise RuntimeError("the fork server has ended; its standard error says why")
         return Child(LENGTH.unpack(answer)[0], report, go)
 
     def close(self) -> None:
@@ -133,20 +133,20 @@ def _description(backend: Backend) -> dict[str, Any]:
     }
 
 
-_nursery: Nursery | None = None
-_nursery_pid = 0
+_fork_server: ForkServer | None = None
+_fork_server_pid = 0
 
 
-def start(backend: Backend, job: str, **parameters: Any) -> Child:
-    """A new process doing that job of `jobs.py` on the backend's store."""
-    global _nursery, _nursery_pid
-    if _nursery is None or _nursery_pid != os.getpid():
-        _nursery, _nursery_pid = Nursery(), os.getpid()
-    return _nursery.start(backend, job, **parameters)
+def start(backend: Backend, job: str, **parameters: object) -> Child:
+    """A new process doing that job of `child_jobs` on the backend's store."""
+    global _fork_server, _fork_server_pid
+    if _fork_server is None or _fork_server_pid != os.getpid():
+        _fork_server, _fork_server_pid = ForkServer(), os.getpid()
+    return _fork_server.start(backend, job, **parameters)
 
 
 @contextmanager
-def together(backend: Backend, count: int, job: str, **parameters: Any) -> Iterator[list[Child]]:
+def together(backend: Backend, count: int, job: str, **parameters: object) -> Iterator[list[Child]]:
     """Several processes that are all ready before the first is told to begin; each gets its `number`."""
     children = [start(backend, job, number=number, **parameters) for number in range(count)]
     try:
@@ -161,11 +161,11 @@ def together(backend: Backend, count: int, job: str, **parameters: Any) -> Itera
 
 
 def end() -> None:
-    """End the nursery of this process, if it has one."""
-    global _nursery
-    if _nursery is not None and _nursery_pid == os.getpid():
-        _nursery.close()
-    _nursery = None
+    """End the fork server of this process, if it has one."""
+    global _fork_server
+    if _fork_server is not None and _fork_server_pid == os.getpid():
+        _fork_server.close()
+    _fork_server = None
 
 
 atexit.register(end)

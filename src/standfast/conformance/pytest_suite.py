@@ -36,7 +36,7 @@ class Described:
         for clause_id in clause_ids:
             if clause_id not in tested:
                 value, reason = value_of(self.backend, clause_id, self.left_out)
-                card.settle(self.backend, clause_id, value, reason)
+                card.set_value(self.backend, clause_id, value, reason)
 
     def untested(self) -> set[str]:
         """Clauses that no check can be made of."""
@@ -68,7 +68,7 @@ def suite(backend: Backend, *, parts: str = "ABC", options: Options | None = Non
 
 
 def _test(backend: Backend, check: Check, options: Options | None) -> Callable[..., None]:
-    def test(self: Any, request: pytest.FixtureRequest) -> None:
+    def test(self: object, request: pytest.FixtureRequest) -> None:
         run_check(backend, check, options or options_of(request.config))
 
     test.__doc__ = f"{check.clause_id}: {CLAUSES[check.clause_id].text}"

@@ -14,9 +14,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-from standfast.carrying.closing import AlreadyDone
+from standfast.carrying.already_done import AlreadyDone
 from standfast.conformance.reference_runs import ReferenceRunStore
-from standfast.conformance.reference_store import Conversation, ReferenceStore
+from standfast.conformance.reference_store import ReferenceStore, StoredConversation
 from standfast.ground.errors import CallerError, LeaseLostError, SessionBusyError, SessionClosedError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, decode, digest, encode
 from standfast.ground.log_helpers import session_logger as _log
@@ -92,7 +92,7 @@ class ReferenceSession(SessionABC):
         """Remove everything stored for this id, except how much each writer wrote and the lease's number."""
         runs = self.store.run_store()
 
-        def change(talk: Conversation) -> None:
+        def change(talk: StoredConversation) -> None:
             talk.clear()
             runs.forget(self.session_id, keep_running=talk.fence.held_until > time.monotonic())
 
@@ -107,7 +107,7 @@ class ReferenceSession(SessionABC):
 
     async def head(self) -> Head:
         """Where the history ends now."""
-        return await self._do(Conversation.head)
+        return await self._do(StoredConversation.head)
 
     async def append(
         self,
@@ -130,7 +130,7 @@ class ReferenceSession(SessionABC):
             )
         number = _number(lease)
 
-        def change(talk: Conversation) -> Head:
+        def change(talk: StoredConversation) -> Head:
             talk.check_lease(number)
             return talk.append(encoded, known_by, writer, start, expect)
 
@@ -153,7 +153,7 @@ class ReferenceSession(SessionABC):
         encoded = [encode(item) for item in items]
         number = _number(lease)
 
-        def change(talk: Conversation) -> Head:
+        def change(talk: StoredConversation) -> Head:
             talk.check_lease(number)
             return talk.replace(encoded, upto)
 
@@ -161,7 +161,7 @@ class ReferenceSession(SessionABC):
 
     async def generations(self) -> list[Generation]:
         """The kept generations, newest first."""
-        return await self._do(Conversation.listed_generations)
+        return await self._do(StoredConversation.listed_generations)
 
     async def read_generation(self, generation_id: str) -> list[Item]:
         """The items of a kept generation."""
@@ -218,7 +218,7 @@ class ReferenceSession(SessionABC):
         """Sessions of this session's store, newest change first (B9)."""
         check_limit(limit)
 
-        def read(_: Conversation) -> SessionPage:
+        def read(_: StoredConversation) -> SessionPage:
             alive = self.store.listed()
             if after is not None:
                 alive = [pair for pair in alive if pair[1].change < int(after)]
@@ -233,7 +233,7 @@ class ReferenceSession(SessionABC):
 
     async def corrupt_records(self) -> list[CorruptRecord]:
         """Every corrupt record of this session, oldest first (A14)."""
-        return await self._do(Conversation.corrupt)
+        return await self._do(StoredConversation.corrupt)
 
     async def info(self) -> SessionInfo | None:
         """This session's times; None if nothing is stored for it (A16)."""
@@ -245,7 +245,7 @@ class ReferenceSession(SessionABC):
 
     # --- inside ------------------------------------------------------------------------------
 
-    async def _do(self, action: Callable[[Conversation], T]) -> T:
+    async def _do(self, action: Callable[[StoredConversation], T]) -> T:
         """Do one thing with this session's conversation, alone; the only await is for the lock, before it begins."""
         deadline = time.monotonic() + self.timeout_s
         lock = self.store.lock
@@ -301,7 +301,7 @@ class ReferenceLease:
         await self.release()
 
 
-def _acquire(talk: Conversation, ttl_s: float) -> int | None:
+def _acquire(talk: StoredConversation, ttl_s: float) -> int | None:
     """The number of a new lease, or None while somebody holds one."""
     now = time.monotonic()  # the store's clock is this process's own, and no step of the wall clock moves it
     if talk.fence.held_until > now:
@@ -311,7 +311,7 @@ def _acquire(talk: Conversation, ttl_s: float) -> int | None:
     return talk.fence.number
 
 
-def _hold(talk: Conversation, number: int, until: float) -> bool:
+def _hold(talk: StoredConversation, number: int, until: float) -> bool:
     """Move the end of a lease, if it is still the newest one."""
     if talk.fence.number != number:
         return False
@@ -319,7 +319,7 @@ def _hold(talk: Conversation, number: int, until: float) -> bool:
     return True
 
 
-def _check(value: Any, kind: type) -> None:
+def _check(value: object, kind: type) -> None:
     if type(value) is not kind or value == "":
         raise CallerError(f"{value!r} names no writer and numbers no item", "Give a non-empty string, or a number.")
 

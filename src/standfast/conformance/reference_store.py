@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReferenceGeneration:
     """A generation with its rows."""
 
     id: str
@@ -60,7 +60,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Writer:
+class WriterCount:
     """How many items a writer has had accepted, and the digest of each, as far as the session was not cleared since."""
 
     count: int = 0
@@ -75,14 +75,14 @@ class Fence:
     held_until: float = 0.0
 
 
-class Conversation:
+class StoredConversation:
     """Everything stored for one session id, and every way it can change."""
 
     def __init__(self, store: ReferenceStore) -> None:
         self._store = store
         self.rows: list[Row] = []
-        self.generations: list[Kept] = []  # oldest first
-        self.writers: dict[str, Writer] = {}
+        self.generations: list[ReferenceGeneration] = []  # oldest first
+        self.writers: dict[str, WriterCount] = {}
         self.fence = Fence()
         self.created_at: datetime | None = None
         self.updated_at: datetime | None = None
@@ -164,7 +164,7 @@ class Conversation:
         self, encoded: Sequence[bytes], digests: Sequence[bytes], writer: str, start: int, expect: Head | None
     ) -> Head:
         """Append what this writer has not appended yet; see `CanAppend.append`."""
-        known = self.writers.get(writer, Writer())
+        known = self.writers.get(writer, WriterCount())
         if not 0 <= start <= known.count:
             raise AppendGapError(
                 f"writer {writer!r} has written {known.count} items and this batch starts at {start}",
@@ -200,7 +200,7 @@ class Conversation:
 
     def rewind(self, writer: str, to: int, expect: Head | None) -> Head:
         """Remove this writer's items from number `to` on if they are the whole tail."""
-        known = self.writers.get(writer, Writer())
+        known = self.writers.get(writer, WriterCount())
         if not 0 <= to <= known.count:
             raise NotFoundError(
                 f"writer {writer!r} has written {known.count} items and cannot go back to {to}",
@@ -275,7 +275,7 @@ class Conversation:
 
     def written(self, writer: str) -> list[bytes]:
         """This writer's valid items that are still kept anywhere, by number."""
-        count_now = self.writers.get(writer, Writer()).count
+        count_now = self.writers.get(writer, WriterCount()).count
         rows = [row for kept in self.generations for row in kept.rows] + self.rows
         mine = {row.ordinal: row.data for row in rows if row.writer == writer and row.fault is None}
         return [mine[ordinal] for ordinal in sorted(mine) if ordinal < count_now]
@@ -311,8 +311,8 @@ class Conversation:
             f"there is no generation {generation_id!r}", f"The last {GENERATIONS_KEPT} are kept: see generations()."
         )
 
-    def _keep(self, rows: list[Row]) -> Kept:
-        kept = Kept(str(self._store.next_id()), self._store.now(), tuple(rows))
+    def _keep(self, rows: list[Row]) -> ReferenceGeneration:
+        kept = ReferenceGeneration(str(self._store.next_id()), self._store.now(), tuple(rows))
         self.generations = [*self.generations, kept][-GENERATIONS_KEPT:]
         return kept
 
@@ -333,7 +333,7 @@ class Conversation:
 
     # --- forking ------------------------------------------------------------------------------
 
-    def fork_into(self, target: Conversation, at: Position | None) -> None:
+    def fork_into(self, target: StoredConversation, at: Position | None) -> None:
         """Make `target`, which must be empty, continue from that position."""
         timeline = self._timeline(at)
         items = [row for row in timeline if row.fault is None]
@@ -356,7 +356,7 @@ class Conversation:
         _, since = self._since(at.generation)
         return [*self.generation_rows(at.generation), *since]
 
-    def _counts_at(self, excluded: list[Row]) -> dict[str, Writer]:
+    def _counts_at(self, excluded: list[Row]) -> dict[str, WriterCount]:
         """Each writer's count as of a point with these rows behind it: its lowest ordinal there, else all it wrote."""
         lowest: dict[str, int] = {}
         for row in excluded:
@@ -365,10 +365,10 @@ class Conversation:
         counts = {}
         for name, known in self.writers.items():
             end = min(lowest.get(name, known.count), known.count)
-            counts[name] = Writer(end, {n: digest for n, digest in known.digests.items() if n < end})
+            counts[name] = WriterCount(end, {n: digest for n, digest in known.digests.items() if n < end})
         return counts
 
-    def _take(self, rows: list[Row], writers: dict[str, Writer]) -> None:
+    def _take(self, rows: list[Row], writers: dict[str, WriterCount]) -> None:
         self.writers.update(writers)
         self.rows = [changed(row, id=self._store.next_id(), replaces=None) for row in rows]
         if rows:
@@ -419,7 +419,7 @@ class ReferenceStore:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.conversations: dict[str, Conversation] = {}
+        self.conversations: dict[str, StoredConversation] = {}
         self._numbers = count(1)
         self._runs = ReferenceRunStore(self.lock)
         _stores.add(self)
@@ -432,14 +432,14 @@ class ReferenceStore:
         """The wall clock, which orders nothing."""
         return datetime.fromtimestamp(time.time(), UTC)
 
-    def conversation(self, session_id: str) -> Conversation:
+    def conversation(self, session_id: str) -> StoredConversation:
         """The conversation of that id, made if there is none; the caller holds the lock."""
         found = self.conversations.get(session_id)
         if found is None:
-            found = self.conversations[session_id] = Conversation(self)
+            found = self.conversations[session_id] = StoredConversation(self)
         return found
 
-    def listed(self) -> list[tuple[str, Conversation]]:
+    def listed(self) -> list[tuple[str, StoredConversation]]:
         """Conversations that have something stored, newest change first; the caller holds the lock."""
         alive = [(name, found) for name, found in self.conversations.items() if found.created_at is not None]
         return sorted(alive, key=lambda pair: -pair[1].change)

@@ -10,7 +10,7 @@ from standfast.contract.clauses import CLAUSES
 
 KEPT, BROKEN, NOT_APPLICABLE, NOT_CLAIMED, LEFT_OUT = "kept", "broken", "not applicable", "not claimed", "left out"
 NOT_RUN = "not run"
-"""What a clause is that nobody has looked at."""
+"""The value of a clause that no check has looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Scorecard:
             mine = [result for result in left_out if result.clause_id == clause_id]
             found.checks += [result for result in mine if result not in found.checks]
 
-    def settle(self, backend: Backend, clause_id: str, value: str, reason: str) -> None:
+    def set_value(self, backend: Backend, clause_id: str, value: str, reason: str) -> None:
         """Give a clause its value from outside: not applicable or not claimed."""
         found = self.entry(backend.name, clause_id)
         if found.value == NOT_RUN:

@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.backend import Backend
 from standfast.operators.opening import open_store
+
+if TYPE_CHECKING:
+    from standfast.operators.store import Store
 
 FULL = 2
 # PRAGMA synchronous: at FULL and above a commit returns when the disk has it; below, a power cut can take it back.
@@ -83,7 +86,7 @@ class SQLiteFile(Backend):
             release.set()
             thread.join()
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """The file, by its path."""
         return open_store(self.path, read_only=read_only)
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from standfast.conformance.check_context import Lab, close, short
+from standfast.conformance.check_context import AnySession, Lab, close, short
 from standfast.conformance.reference_session import ReferenceSession
 from standfast.ground.errors import StandfastError
-from standfast.sessions.protocol import Head, Position
+from standfast.sessions.protocol import CanFork, Head, Position
+
+T = TypeVar("T")
 
 _texts = st.sampled_from(["yes", "no", "hello", "", "🧪", "a\x00b", "\ud800", "x" * 50])
 _items = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": _texts}), max_size=8)
@@ -145,13 +147,13 @@ class SessionAgainstReference(RuleBasedStateMachine):
         if heads[0] is not None:
             self.heads.append(heads)
 
-    def head(self, data: Any, *, may_be_none: bool = True) -> tuple[Any, Any]:
+    def head(self, data: st.DataObject, *, may_be_none: bool = True) -> tuple[Any, Any]:
         # Mostly none or the newest: changes that are refused teach little after the first few.
         known = [*self.heads[-4:], self.heads[-1]] + [(None, None)] * 5 * may_be_none
-        return data.draw(st.sampled_from(known))  # type: ignore[no-any-return]
+        return data.draw(st.sampled_from(known))
 
     @rule(writer=_writers, back=st.integers(-1, 6), size=st.integers(0, 4), odd=st.integers(0, 9), data=st.data())
-    def append(self, writer: str, back: int, size: int, odd: int, data: Any) -> None:
+    def append(self, writer: str, back: int, size: int, odd: int, data: st.DataObject) -> None:
         count = self.runner.run(self.pair[1].accepted(writer))
         start = max(0, count - back)
         items = [
@@ -183,7 +185,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
         self.lab.same(seen, wanted, "generated changes, by pop_item")
 
     @rule(writer=_writers, back=st.integers(-1, 6), data=st.data())
-    def rewind(self, writer: str, back: int, data: Any) -> None:
+    def rewind(self, writer: str, back: int, data: st.DataObject) -> None:
         to = max(0, self.runner.run(self.pair[1].accepted(writer)) - back)
         expect = self.head(data)
         self.moved(
@@ -202,7 +204,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
             self.moved(self.both("rewind", lambda session, side: session.rewind(writer=writer, to=to)))
 
     @rule(size=st.integers(0, 3), data=st.data())
-    def replace(self, size: int, data: Any) -> None:
+    def replace(self, size: int, data: st.DataObject) -> None:
         upto = self.head(data, may_be_none=False)
         if upto[1] == Head() and self.runner.run(self.pair[1].head()) != Head():
             return  # putting items before everything there is: nobody needs it, and the contract is silent
@@ -226,9 +228,9 @@ class SessionAgainstReference(RuleBasedStateMachine):
         self.forks += 1
         name = f"fork {self.number}.{self.forks}"
 
-        def forking(session: Any, side: int) -> Awaitable[Any]:
+        def forking(session: CanFork, side: int) -> Awaitable[Any]:
             at = Position(index, None if which < 0 else kept[side][which].id)
-            return session.fork(name, at=at)  # type: ignore[no-any-return]
+            return session.fork(name, at=at)
 
         seen, wanted = self.both(f"fork at {index} of generation {which}", forking)
         if seen is not None:
@@ -246,7 +248,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
 
     @invariant()
     def both_are_equal(self) -> None:
-        async def look(session: Any) -> dict[str, Any]:
+        async def look(session: AnySession) -> dict[str, Any]:
             return {
                 "items": await session.get_items(),
                 "counts": [await session.accepted(writer) for writer in "ab"],
@@ -269,7 +271,7 @@ def against_reference(lab: Lab) -> None:
     _run(SessionAgainstReference, lab)
 
 
-async def _outcome(doing: Awaitable[Any]) -> Any:
+async def _outcome(doing: Awaitable[T]) -> T | StandfastError:
     try:
         return await doing
     except StandfastError as error:

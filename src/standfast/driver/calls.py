@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.context import ChildClosed, ChildPaused, ToolContext
+from standfast.agents.context import ChildClosed, ChildPaused
+from standfast.agents.tool_context import ToolContext
 from standfast.driver.call_lookup import (
     Question,
     call_item_or_made,
@@ -29,7 +30,7 @@ from standfast.driver.unfinished import same_question
 from standfast.engine.events import ApprovalNeeded, Begun, ChildMoved, Decided, NotTaken, Returned, RunCall, Settle
 from standfast.engine.run import Call, Entry, Response, Run
 from standfast.ground.jsonvalue import Item
-from standfast.tools.approval import Refused, Waits, hosted_approval
+from standfast.tools.approval import CallRefused, CallWaits, hosted_approval
 from standfast.tools.custom import LocalTool
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
 from standfast.tools.texts import unknown_tool_text
@@ -125,13 +126,13 @@ class _CallOfRun:
         except ChildClosed:
             await self.answer_lost()
             return
-        if isinstance(outcome, Waits):
+        if isinstance(outcome, CallWaits):
             scope.results.of_tool_input += outcome.results
             await self._wait(tuple(guardrail_json("tool_input", one) for one in outcome.results))
             return
         answer = answer_of(outcome, self.item, tool, self.turn.agent)
         used: tuple[str, ...] = ()
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, CallRefused):
             scope.results.of_tool_input += outcome.results
         else:
             scope.results.of_tool_input += outcome.input_results

@@ -11,11 +11,6 @@ from standfast.agents.guardrails import (
     InputGuardrailResult,
     OutputGuardrail,
     OutputGuardrailResult,
-    ToolGuardrailFunctionOutput,
-    ToolInputGuardrail,
-    ToolInputGuardrailResult,
-    ToolOutputGuardrail,
-    ToolOutputGuardrailResult,
     judge,
 )
 from standfast.agents.run_config import OutputGuardrailBlockedMessageArgs
@@ -30,6 +25,13 @@ from standfast.ground.errors import (
 )
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.tools.desk import json_or_repr
+from standfast.tools.guardrails import (
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrail,
+    ToolOutputGuardrailResult,
+)
 from standfast.words.model_texts import model_text
 
 G = TypeVar("G")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.handoffs import Handoff, HandoffInputData, nest_handoff_history
+from standfast.agents.handoff_data import HandoffInputData
+from standfast.agents.handoffs import Handoff, nest_handoff_history
 from standfast.driver.hooks import handoff_hooks
 from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop

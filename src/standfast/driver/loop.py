@@ -187,7 +187,7 @@ class Loop(SavingLoop):
 
     # --- leaving in order --------------------------------------------------------------------------------------------
 
-    def _has_failed(self, key: str) -> None:
+    def _note_failure(self, key: str) -> None:
         # What a session did not take is not tried again by closing: resuming does, when the session is well again.
         self._append_failed = self._append_failed or key.startswith("append/")
 

@@ -12,7 +12,7 @@ from typing import Any
 from standfast.driver.conclude import Final, final_from_text, final_from_tools, restored_output
 from standfast.driver.reply_parsing import arguments_text, call_digest
 from standfast.driver.run_scope import RunScope
-from standfast.engine.run import Call, Entry, Marks, Run, Stop, Turn, View, evolve
+from standfast.engine.run import Call, Entry, Positions, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import RunStateError, SessionConflictError
 from standfast.ground.jsonvalue import Item, encode_value
 from standfast.words.history import ANSWERS, LOCAL_CALL_TYPES, LOCAL_OUTPUT_TYPES, PROVIDERS_OUTPUTS
@@ -50,7 +50,7 @@ async def rebuilt_from_items(
     verdict = "passed" if turns else fresh.progress.verdict
     progress = evolve(fresh.progress, agent=agent_key, turns=turns, verdict=verdict)
     views = fresh.views.appended((View(None, size),))
-    run = evolve(fresh, ledger=ledger, marks=Marks(stored=size, ready=size), views=views, progress=progress)
+    run = evolve(fresh, ledger=ledger, marks=Positions(stored=size, ready=size), views=views, progress=progress)
     # The store knows how it ended; without that, only the last turn can tell.
     if ending is not None and ending["status"] == "done":
         if ending.get("tripped"):

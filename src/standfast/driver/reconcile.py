@@ -111,7 +111,7 @@ class Reconciler(Generic[State, Event, Effect]):
         try:
             await self._perform(self, effect)
         except Exception:
-            self._has_failed(effect.key)
+            self._note_failure(effect.key)
             raise
         finally:
             self._completed.discard(effect.key)
@@ -146,10 +146,10 @@ class Reconciler(Generic[State, Event, Effect]):
             return asyncio.CancelledError(f"{key} was cancelled from inside")
         error = task.exception()
         if error is not None:
-            self._has_failed(key)
+            self._note_failure(key)
         return error
 
-    def _has_failed(self, key: str) -> None:
+    def _note_failure(self, key: str) -> None:
         """Remember, for whoever closes the state in order, that this effect failed."""
 
     async def _cancel_and_wait(self, keys: list[str]) -> None:

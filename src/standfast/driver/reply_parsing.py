@@ -227,7 +227,7 @@ def stored_form(original: object) -> Item:
 
 
 def _refuse_what_no_store_takes(item: Item) -> None:
-    """Before a call of the reply runs: what it did could not be stored behind this."""
+    """Raise for an item that no store takes, before a call of the reply runs whose output would stand behind it."""
     try:
         encode(item)
     except ItemNotStorableError as error:

@@ -1,4 +1,4 @@
-"""What a run came to: views over its data and its scope side. Nothing here is a second copy of a run's history."""
+"""What a run came to: views over its data and its scope. Nothing here is a second copy of a run's history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
 
 
 def _inside(run: Run, scope: RunScope, call: Call) -> RunScope:
-    """The scope side of a nested run; one to read with, if the run was paused in another process."""
+    """The scope of a nested run; one to read with, if the run was paused in another process."""
     known = scope.children.get(call.id)
     if known is None:
         assert run.turn is not None
@@ -392,10 +392,10 @@ class RunResultStreaming(RunResultBase[TState]):
     def _start(self, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
         """Let `work` drive the run in a task, whose end whoever watches hears of: also of one that never had a turn."""
         self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
-        self._task.add_done_callback(self._has_ended)
+        self._task.add_done_callback(self._note_end)
         return self._task
 
-    def _has_ended(self, task: asyncio.Task[None]) -> None:
+    def _note_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             task.exception()  # heard: whoever watches gets it, and asyncio need not report it
         if not self._events.ended:

@@ -114,7 +114,7 @@ class RunAttempt:
                 task.uncancel()
             raise handed_over(self.run) from None
         finally:
-            worker.has_ended(self.loop)
+            worker.note_end(self.loop)
 
     async def _go(self) -> None:
         scope, start = self.scope, self.scope.graph.start

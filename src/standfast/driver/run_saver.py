@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from standfast.driver.reconcile import ignore_exception
 from standfast.driver.session_hold import NewItems, SessionHold
-from standfast.engine.run_store import Record, RunStore
+from standfast.engine.run_store import RunStore, SavableRecord
 from standfast.ground.errors import RunClaimedError, SessionConflictError
 from standfast.sessions.run_rules import RunSave
 
@@ -28,7 +28,7 @@ class _Write(Generic[State]):
     """One save, ready to be sent, and sent again as it is."""
 
     state: State
-    record: Record
+    record: SavableRecord
     save: RunSave = field(repr=False)
     new: NewItems = field(repr=False)
     release: bool
@@ -47,7 +47,7 @@ class RunSaver(Generic[State]):
     def __init__(
         self,
         store: RunStore,
-        record_of: Callable[[State], Record],
+        record_of: Callable[[State], SavableRecord],
         *,
         hold: SessionHold | None = None,
         revision: int = 0,
@@ -61,7 +61,7 @@ class RunSaver(Generic[State]):
         self.beside = hold if hold is not None and hold.keeps(store) else None
         """The session in the same store: saves carry its lease, and can be one step with its items."""
         self._record_of = record_of
-        self._confirmed: Record | None = record_of(saved) if saved is not None else None
+        self._confirmed: SavableRecord | None = record_of(saved) if saved is not None else None
         self._head: bytes | None = None
         """The head as it was last saved by this saver."""
         self._lock = asyncio.Lock()
@@ -113,7 +113,7 @@ class RunSaver(Generic[State]):
         finally:
             self._next = None  # whoever comes now may be too late for this one
         try:
-            await self._settle()
+            await self._repeat_unconfirmed()
             state = self._newest
             if state is not None and state is not self._done:
                 await self._write(state)
@@ -124,7 +124,7 @@ class RunSaver(Generic[State]):
         """Save this state, store these items beside it, and give the session's lease back if wanted: in one step."""
         assert self.beside is not None
         async with self._lock:
-            await self._settle()
+            await self._repeat_unconfirmed()
             self._newest = state
             await self._write(state, new, release)
 
@@ -135,7 +135,7 @@ class RunSaver(Generic[State]):
         what this one took for its own: then that is told, and theirs stays.
         """
         async with self._lock:
-            await self._settle()
+            await self._repeat_unconfirmed()
             record = self._confirmed
             if record is not None:
                 last = self._record_of(state)
@@ -148,10 +148,10 @@ class RunSaver(Generic[State]):
     async def confirm(self) -> State | None:
         """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
         async with self._lock:
-            await self._settle()
+            await self._repeat_unconfirmed()
         return self._done
 
-    async def _settle(self) -> None:
+    async def _repeat_unconfirmed(self) -> None:
         if self._unconfirmed is not None:
             # Whatever failed may have been done all the same, so it is repeated as it was: then the store either
             # knows it already or takes it now, and which revision is ours is known again.
@@ -190,7 +190,7 @@ class RunSaver(Generic[State]):
             session_id=save.session_id,
         )
 
-    def _save_of(self, record: Record) -> RunSave:
+    def _save_of(self, record: SavableRecord) -> RunSave:
         tails = record.tails(self._confirmed.lengths() if self._confirmed is not None else {})
         return RunSave(
             record.run_id, self.revision, record.head(), tails, record.status, record.agent, record.session_id

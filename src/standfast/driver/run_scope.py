@@ -15,12 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from standfast.agents.agent import Agent
 from standfast.agents.context import RunContextWrapper
 from standfast.agents.error_handlers import RunErrorHandlers
-from standfast.agents.guardrails import (
-    InputGuardrailResult,
-    OutputGuardrailResult,
-    ToolInputGuardrailResult,
-    ToolOutputGuardrailResult,
-)
+from standfast.agents.guardrails import InputGuardrailResult, OutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.agent_graph import AgentGraph
@@ -37,6 +32,7 @@ from standfast.llm.interface import ModelProvider
 from standfast.sessions.protocol import Lease, Session
 from standfast.sessions.records import summed
 from standfast.tools.desk import Places
+from standfast.tools.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.words.history import Prepared
 from standfast.words.item_kinds import output_of, shown
 from standfast.words.items import (

@@ -26,7 +26,7 @@ from standfast.ground.jsonvalue import Item
 from standfast.talk.codec import decode_saved as decode_call, is_call
 
 _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
-"""What an item is known by. Everything else in it is the provider's business."""
+"""The fields that an item is known by. Everything else in it is the provider's business."""
 
 
 def check_saved(run: Run, graph: AgentGraph) -> None:

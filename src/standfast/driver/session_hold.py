@@ -30,7 +30,7 @@ from standfast.sessions.protocol import Lease, Session, SessionSettings, abiliti
 from standfast.sessions.records import RunUsage
 from standfast.sessions.run_rules import NestedItems, Recorded, RunSave
 from standfast.sessions.same_conversation import conversation_key
-from standfast.sessions.signatures import takes
+from standfast.sessions.signatures import has_parameter
 from standfast.words.history import begins_or_answers, rest_of_reply
 
 LOGGED_WAIT_S = 0.5
@@ -110,7 +110,7 @@ def _tell_what_ended(session: Session) -> None:
 @lru_cache(maxsize=64)
 def _says_who(kind: Hashable) -> bool:
     """Whether sessions of this class can be told who takes a lease; reading a signature for each run is dear."""
-    return takes(getattr(kind, "lease", None), "holder")
+    return has_parameter(getattr(kind, "lease", None), "holder")
 
 
 def current_task() -> asyncio.Task[Any] | None:

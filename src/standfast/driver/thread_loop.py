@@ -21,7 +21,7 @@ CLOSING_S_MAX = 10.0
 # A thread that ends waits this long for its loop to close; what is left over then is a task that swallows cancellation.
 
 
-class _Kept:
+class _ThreadLoop:
     """A thread's loop. It lives in a `threading.local`, which lets go of it when the thread ends."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class _Kept:
 
 
 _kept = threading.local()
-_inherited: list[_Kept] = []
+_inherited: list[_ThreadLoop] = []
 
 
 def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +48,7 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _runner_here() -> asyncio.Runner:
-    kept: _Kept | None = getattr(_kept, "loop", None)
+    kept: _ThreadLoop | None = getattr(_kept, "loop", None)
     theirs = _programs_loop()
     if theirs is not None and (kept is None or theirs is not kept.runner.get_loop()):
         # A runner for the sake of Ctrl-C; it is never closed, because the loop stays the program's.
@@ -60,7 +60,7 @@ def _runner_here() -> asyncio.Runner:
         _inherited.append(kept)
         kept = None
     if kept is None:
-        kept = _kept.loop = _Kept()
+        kept = _kept.loop = _ThreadLoop()
     return kept.runner
 
 

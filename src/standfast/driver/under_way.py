@@ -23,8 +23,8 @@ class Worker:
         self.is_leaving = False
         """Whether the worker stops: whatever starts here is handed over before it has begun anything."""
 
-    def has_ended(self, loop: Loop) -> None:
-        """This run has given back what it borrowed."""
+    def note_end(self, loop: Loop) -> None:
+        """Forget this run, which has given back what it borrowed, and tell whoever waits for that."""
         ended = self.loops.pop(loop)
         if ended is not None and not ended.done() and not ended.get_loop().is_closed():
             ended.set_result(None)

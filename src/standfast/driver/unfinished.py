@@ -20,7 +20,7 @@ from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import RunScope, Seen, UnfinishedRun, logger
 from standfast.driver.session_hold import NewItems, SessionHold
 from standfast.driver.storing import ended_nested, with_items
-from standfast.driver.unfinished_calls import FoundCall, calls_in, read_call, settle_call, unreadable
+from standfast.driver.unfinished_calls import FoundCall, calls_in, close_gone_call, read_call, unreadable
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.events import Claimed, SettledBy, Stopped
@@ -133,7 +133,7 @@ async def _closed(
     if one.is_torn:
         calls, owner = [each.call for each in one.talk.calls], Owner("session", one.talk.session_id)
         nested = await ended_nested(hold.accepted, calls, owner, partial(_settled, own_id))
-        one = await settle_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
+        one = await close_gone_call(hold, settling(own_id, await hold.accepted(one.run_id)), one, store)
         if one.is_gone:
             await hold.append_all(NewItems(one.run_id, nested=nested))
     if not one.is_gone:

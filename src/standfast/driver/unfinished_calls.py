@@ -105,7 +105,7 @@ def unreadable(what: str, error: StandfastError) -> RunStateError:
     )
 
 
-async def settle_call(hold: SessionHold, event: SettledBy, one: FoundCall, store: RunStore) -> FoundCall:
+async def close_gone_call(hold: SessionHold, event: SettledBy, one: FoundCall, store: RunStore) -> FoundCall:
     """Store what a gone call left, and close what cannot go on; one that another has taken is left alone."""
     talk, run_id = one.talk, one.run_id
     saver = RunSaver(store, TalkRecord, hold=hold, revision=one.revision, needed=True, saved=talk)

@@ -29,7 +29,7 @@ from standfast.engine.events import (
     Stopped,
     ToolsGone,
 )
-from standfast.engine.run import Call, Conclusion, Entry, Marks, Progress, Run, Stop, Turn, View, evolve
+from standfast.engine.run import Call, Conclusion, Entry, Positions, Progress, Run, Stop, Turn, View, evolve
 from standfast.ground.errors import CallerError, RunStateError
 from standfast.ground.jsonvalue import Item
 from standfast.words.items import call_output_item
@@ -382,7 +382,7 @@ def _join(run: Run, turn: Turn) -> Run:
     if conclusion is not None:
         entries += conclusion.entries
     ledger = run.ledger.appended(entries)
-    marks: Marks = evolve(run.marks, ready=len(ledger))
+    marks: Positions = evolve(run.marks, ready=len(ledger))
     if turn.acknowledged:
         marks = evolve(marks, acknowledged=start + len(turn.reply), owed=turn.owed)
     progress: Progress = run.progress

@@ -1,4 +1,4 @@
-"""What people decided about calls: it stands, and it is remembered.
+"""What people decided about calls: nobody overrides it, and the output of the call keeps it.
 
 A decision that names who made it stands: nobody else's takes its place. And whatever was decided stays with what the
 call came to, so that long after its run has ended it can be said who let it run.

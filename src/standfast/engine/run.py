@@ -1,8 +1,8 @@
 """Everything a run knows. Plain data: what is not here does not survive a crash.
 
 A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn`
-and joins the ledger as one piece, or is dropped. Progress is a few numbers (`Marks`), never likeness: two people may
-both say "yes".
+and joins the ledger as one piece, or is dropped. Progress is a few numbers (`Positions`), never likeness: two people
+may both say "yes".
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Response(Struct, frozen=True):
     agent: str | None = None
 
 
-class Marks(Struct, frozen=True):
+class Positions(Struct, frozen=True):
     """How far the outside has followed: the whole of this run's progress in numbers."""
 
     stored: int = 0
@@ -292,7 +292,7 @@ class Run(Struct, frozen=True):
 
     spec: Spec
     progress: Progress
-    marks: Marks = Marks()
+    marks: Positions = Positions()
     turn: Turn | None = None
     ledger: Log[Entry] = field(default_factory=Log)
     responses: Log[Response] = field(default_factory=Log)
@@ -442,7 +442,7 @@ def begin(
     return Run(
         spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context or None),
         progress=Progress(agent=agent, verdict=verdict),
-        marks=Marks(response_id=owner.id if owner.kind == "chain" else None),
+        marks=Positions(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),
         views=Log([View(None if owner.kind == "session" else (), 0)]),
     )

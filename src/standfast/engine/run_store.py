@@ -58,7 +58,7 @@ class SavedRun:
     """When it was made, where the store was asked: another under the same id, after a deletion, is not taken for it."""
 
 
-class Record(Protocol):
+class SavableRecord(Protocol):
     """Something that can be saved as a run is: a head, logs that only grow, and what a listing shows of it."""
 
     run_id: str

@@ -1,12 +1,17 @@
-"""An agent tool that a program calls itself, outside any run: `await tool.on_invoke_tool(context, arguments)`."""
+"""Runs an agent whose tool a program calls itself, outside any run: `await tool.on_invoke_tool(context, arguments)`.
+
+Loaded together with `Agent` (`LOADED_WITH` in the table of public names), it sets itself as what `agents.as_tool` calls
+then: that layer does not know how an agent is run.
+"""
 
 from __future__ import annotations
 
-from standfast.agents.as_tool import AgentToolRun
-from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.nested import refuse_to_wait, result_of
-from standfast.driver.result import RunResultBase
-from standfast.face.starting import RunOptions, start
+from typing import TYPE_CHECKING
+
+from standfast.agents.as_tool import AgentToolRun, set_run_by_hand
+
+if TYPE_CHECKING:
+    from standfast.driver.result import RunResultBase
 
 
 async def run_by_hand(request: AgentToolRun) -> RunResultBase:
@@ -14,9 +19,14 @@ async def run_by_hand(request: AgentToolRun) -> RunResultBase:
 
     Raises UserError if it has to wait for a person: there is no run that could wait with it.
     """
+    # Imported here, because this file is loaded by every program that has an agent, and few call its tools themselves.
+    from standfast.driver.event_buffer import EventBuffer
+    from standfast.driver.nested import refuse_to_wait, result_of
+    from standfast.face.starting import StartOptions, start
+
     tool = request.tool
     config = tool.run_config or request.context.run_config
-    options = RunOptions(
+    options = StartOptions(
         context=request.context.for_child(request.tool_input, run_config=config),
         max_turns=tool.max_turns,
         hooks=tool.hooks,
@@ -30,3 +40,6 @@ async def run_by_hand(request: AgentToolRun) -> RunResultBase:
     result = await result_of(attempt, request)
     refuse_to_wait(attempt.run, tool)
     return result
+
+
+set_run_by_hand(run_by_hand)

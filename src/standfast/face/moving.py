@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 from standfast._doors.lazy import edge
 from standfast.ground.errors import ItemNotStorableError, StandfastError, StoreError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.likeness import count_alike
 from standfast.llm.settlement import alike
-from standfast.plain.copying import NotCarried, carried_of, reworded_of
-from standfast.sessions.protocol import NO_LIMIT, Session, abilities
+from standfast.plain.copying import HistoryWriter, NotCarried, carried_of, reworded_of
+from standfast.sessions.protocol import NO_LIMIT, Session, with_ability
 
 CHUNK_ITEMS = 20
 # What the service takes in one request: so each step of a move is there whole or not at all.
@@ -52,7 +52,7 @@ class MoveInterruptedError(StoreError):
 
 
 async def move_to_conversation(
-    session: Session, *, client: Any = None, conversation_id: str | None = None
+    session: Session, *, client: object = None, conversation_id: str | None = None
 ) -> MoveReport:
     """Put a session's history into a conversation of the server's: a new one, or the one an earlier attempt began.
 
@@ -69,7 +69,7 @@ async def move_to_conversation(
         await remote.close()
 
 
-async def move_to_session(conversation_id: str, session: Any, *, client: Any = None) -> MoveReport:
+async def move_to_session(conversation_id: str, session: HistoryWriter, *, client: object = None) -> MoveReport:
     """Bring a conversation of the server's home to a session, which is empty or was begun by an earlier attempt.
 
     On a session with exactly-once append it arrives in one step. Raises UserError if the session has something else.
@@ -90,18 +90,35 @@ async def move_to_session(conversation_id: str, session: Any, *, client: Any = N
             "Move it to an empty session. If you have gone on with this one since a move, it has the history already.",
         )
     writer, rest = f"move/{conversation_id}", [copy_json(item) for item in wanted[known:]]
-    if "append" in abilities(session) and await session.accepted(writer) == known:
-        await session.append(rest, writer=writer, start=known)
+    appending = with_ability(session, "append")
+    if appending is not None and await appending.accepted(writer) == known:
+        await appending.append(rest, writer=writer, start=known)
     else:  # a plain session, or one that was cleared since: what this writer brought then is not coming back
         await session.add_items(rest)
     after = await session.get_items(limit=NO_LIMIT)
     return MoveReport(conversation_id, len(wanted), known, tuple(left), reworded_of(items, carried, after))
 
 
+class _Conversation(HistoryWriter, Protocol):
+    """What a move asks of a conversation of the server's; the edge's class has it."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @staticmethod
+    def refuses(item: Item) -> str | None: ...
+
+    async def pop_item(self) -> Item | None: ...
+
+    async def clear_session(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class _Moving:
     """One attempt to bring items to a conversation."""
 
-    def __init__(self, items: list[Item], remote: Any, scratch: Callable[[], Any]) -> None:
+    def __init__(self, items: list[Item], remote: _Conversation, scratch: Callable[[], _Conversation]) -> None:
         self.items, self.remote, self.scratch = items, remote, scratch
         self.refused: dict[int, str] = {}
         self.done = 0
@@ -186,7 +203,7 @@ class _Moving:
         return [self.items[place] for place in self.carried]
 
 
-async def _refused(trial: Any, places: Sequence[int], items: Sequence[Item]) -> dict[int, str]:
+async def _refused(trial: HistoryWriter, places: Sequence[int], items: Sequence[Item]) -> dict[int, str]:
     """Which of these the service refuses, and why: halves are tried until one is left."""
     if not places:
         return {}

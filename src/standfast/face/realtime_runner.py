@@ -40,7 +40,7 @@ class RealtimeRunner:
     async def run(
         self,
         *,
-        context: Any = None,
+        context: object = None,
         model_config: RealtimeModelConfig | None = None,
         session: Session | None = None,
         run_id: str | None = None,
@@ -58,7 +58,7 @@ class RealtimeRunner:
         run_id: str,
         *,
         session: Session,
-        context: Any = None,
+        context: object = None,
         model_config: RealtimeModelConfig | None = None,
         hooks: RunHooksBase[Any, Any] | None = None,
     ) -> RealtimeSession:
@@ -68,7 +68,7 @@ class RealtimeRunner:
     async def session_payload(
         self,
         *,
-        context: Any = None,
+        context: object = None,
         model_config: RealtimeModelConfig | None = None,
         overrides: RealtimeSessionModelSettings | None = None,
     ) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class RealtimeRunner:
 
     def _session(
         self,
-        context: Any,
+        context: object,
         model_config: RealtimeModelConfig | None,
         session: Session | None,
         run_id: str | None,

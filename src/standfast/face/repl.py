@@ -18,7 +18,7 @@ async def run_demo_loop(
     agent: Agent[Any],
     *,
     stream: bool = True,
-    context: Any = None,
+    context: object = None,
     max_turns: int | None = DEFAULT_MAX_TURNS,
 ) -> None:
     """Ask for input in the terminal and let the agent answer, until `exit`, `quit` or the end of the input.

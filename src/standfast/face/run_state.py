@@ -83,7 +83,7 @@ class RunState(Generic[TContext, TAgent]):
 
     if not TYPE_CHECKING:
 
-        def __class_getitem__(cls, parameters: Any) -> Any:
+        def __class_getitem__(cls, parameters: object) -> object:
             # `RunState[Context]` says nothing of the agent's class; below Python 3.13 a type variable has no default.
             given = parameters if isinstance(parameters, tuple) else (parameters,)
             return super().__class_getitem__((*given, Any) if len(given) == 1 else given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from standfast.engine.run import Owner, evolve
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast.face.run_state import RunState
 from standfast.face.saved_context import wrap_context
-from standfast.face.starting import RunOptions, default_provider, named_agents, start
+from standfast.face.starting import StartOptions, default_provider, named_agents, start
 from standfast.fleet.recovering import Bounds, Recovery, RecoveryReport
 from standfast.fleet.run_updates import RunUpdate
 from standfast.fleet.watching import POLL_S, WAIT_S, watch
@@ -78,7 +78,7 @@ class Runner:
         was done (`run_data`) and, as `run_state`, the run to go on with.
         """
         # fmt: off
-        options = RunOptions(
+        options = StartOptions(
             context, max_turns, hooks, run_config, error_handlers, previous_response_id, auto_previous_response_id,
             conversation_id, session,
         )
@@ -107,7 +107,7 @@ class Runner:
                 "run_sync was called where an event loop is running", "Use `await Runner.run(...)` there."
             )
         # fmt: off
-        options = RunOptions(
+        options = StartOptions(
             context, max_turns, hooks, run_config, error_handlers, previous_response_id, auto_previous_response_id,
             conversation_id, session,
         )
@@ -143,7 +143,7 @@ class Runner:
                 "run_streamed needs a running event loop", "Call it inside an async function."
             ) from None
         # fmt: off
-        options = RunOptions(
+        options = StartOptions(
             context, max_turns, hooks, run_config, error_handlers, previous_response_id, auto_previous_response_id,
             conversation_id, session,
         )
@@ -174,7 +174,7 @@ class Runner:
         takes a run that is marked as running without a lease to prove that its worker is gone. `max_turns` is of the
         whole run, the turns before included; left out, it stays what it was.
         """
-        options = RunOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
+        options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
         return await _run(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
@@ -193,7 +193,7 @@ class Runner:
         max_turns: int | None = AS_SAVED,
     ) -> RunResultStreaming[RunState[TContext]]:
         """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does."""
-        options = RunOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
+        options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
         return _watched(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
@@ -269,9 +269,11 @@ class Runner:
         check_hooks(hooks)
         check_error_handlers(error_handlers)
 
-        async def take(agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore) -> Any:
+        async def take(
+            agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore
+        ) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
             context = None if context_of is None else context_of(summary)
-            options = RunOptions(context, AS_SAVED, hooks, config, error_handlers, session=session)
+            options = StartOptions(context, AS_SAVED, hooks, config, error_handlers, session=session)
             state, options, resumed = await _to_resume(agent, summary.run_id, at, options)
             attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
             return attempt, partial(_go, attempt, state)
@@ -372,7 +374,7 @@ class Runner:
 
 
 def _watched(
-    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: RunOptions, resumed: ResumedRun | None = None
+    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: StartOptions, resumed: ResumedRun | None = None
 ) -> RunResultStreaming[RunState[Any]]:
     events = EventBuffer()
     attempt = start(agent, given, options, events=events, resumed=resumed)
@@ -382,8 +384,8 @@ def _watched(
 
 
 async def _to_resume(
-    agent: Agent[Any], run_id: str, run_store: RunStore | None, options: RunOptions, takeover: bool = False
-) -> tuple[RunState[Any], RunOptions, ResumedRun]:
+    agent: Agent[Any], run_id: str, run_store: RunStore | None, options: StartOptions, takeover: bool = False
+) -> tuple[RunState[Any], StartOptions, ResumedRun]:
     """A saved run, and what it is resumed with."""
     state = await _load(agent, run_id, run_store_of(options.session, run_store), options.context)
     run = state._run
@@ -398,7 +400,7 @@ async def _to_resume(
 
 
 async def _run(
-    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: RunOptions, resumed: ResumedRun | None = None
+    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: StartOptions, resumed: ResumedRun | None = None
 ) -> RunResult[RunState[Any]]:
     return await _go(start(agent, given, options, resumed=resumed), given)
 

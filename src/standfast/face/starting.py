@@ -46,10 +46,10 @@ def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[A
     return found
 
 
-class RunOptions(NamedTuple):
+class StartOptions(NamedTuple):
     """What the three ways to run an agent have in common besides the agent and its input."""
 
-    context: Any = None
+    context: object = None
     max_turns: int | None = DEFAULT_MAX_TURNS
     hooks: RunHooksBase[Any, Any] | None = None
     run_config: RunConfig | dict[str, Any] | None = None
@@ -63,7 +63,7 @@ class RunOptions(NamedTuple):
 def start(
     agent: Agent[Any],
     given: str | list[Item] | RunState[Any],
-    options: RunOptions,
+    options: StartOptions,
     *,
     events: EventBuffer | None = None,
     resumed: ResumedRun | None = None,

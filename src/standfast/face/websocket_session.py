@@ -61,7 +61,7 @@ async def responses_websocket_session(
     project: str | None = None,
     openai_prefix_mode: Literal["alias", "model_id"] = "alias",
     unknown_prefix_mode: Literal["error", "model_id"] = "error",
-    responses_websocket_options: Any = None,
+    responses_websocket_options: object = None,
 ) -> AsyncIterator[ResponsesWebSocketSession]:
     """Several runs with one provider: `async with responses_websocket_session() as talk: await talk.run(agent, "Hi")`.
 

@@ -1,8 +1,8 @@
 """What somebody who watches a saved run is told, and in which order.
 
 A store keeps how a run stands, not what happened to it. So everything here is a function of two values: what a watcher
-has been told (`Told`, which its cursor is the text of) and how the run stands now (`Picture`). Nothing is kept for a
-watcher, and one that is cut off goes on in any process: what it has not been told is worked out from the run.
+has been told (`Told`, which its cursor is the text of) and how the run stands now (`RunSnapshot`). Nothing is kept for
+a watcher, and one that is cut off goes on in any process: what it has not been told is worked out from the run.
 
 Items never leave a run's history and have a number there, so each is told once. A call of a turn that is not whole yet
 is known by the number that its item will have: a turn of which a call was taken up is never dropped. Calls that run at
@@ -23,7 +23,7 @@ from standfast.driver.call_lookup import questions_of
 from standfast.driver.reply_parsing import arguments_text
 from standfast.engine.run import Call, Run, Turn
 from standfast.ground.errors import CallerError
-from standfast.ground.jsonvalue import Item, copy_json
+from standfast.ground.jsonvalue import Item, JsonValue, copy_json
 from standfast.words.history import LOCAL_CALL_TYPES, LOCAL_OUTPUT_TYPES, pair, sanitise_for_store
 from standfast.words.item_kinds import kind_of
 
@@ -79,7 +79,7 @@ class CallEnded(_Update):
 
     call_id: str
     tool: str
-    output: Any
+    output: JsonValue
 
     TYPE: ClassVar[str] = "call_ended"
 
@@ -113,7 +113,7 @@ class RunEnded(_Update):
     """The run has ended. One that failed, or was cut, can be resumed; whoever wants to see that watches it again."""
 
     status: Literal["done", "failed", "cancelled"]
-    output: Any = None
+    output: JsonValue = None
     agent: str = ""
     settled_by: str | None = None
     """The run that found this one gone and closed it."""
@@ -173,7 +173,7 @@ def told_by(cursor: str | None) -> Told:
 # --- how a run stands ------------------------------------------------------------------------------------------------
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """An item of a run, as watchers see it."""
 
     item: Item
@@ -181,28 +181,28 @@ class Shown(NamedTuple):
     agent: str | None = None
 
 
-class OpenCall(NamedTuple):
+class BegunCall(NamedTuple):
     """A call of the open turn that was taken up, by the number that its item will have."""
 
     ordinal: int
     item: Item
     has_ended: bool
-    output: Any
+    output: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class RunSnapshot:
     """How a run stands."""
 
     run_id: str
     status: str
-    shown: Sequence[Shown] = ()
+    shown: Sequence[ShownItem] = ()
     count: int | None = 0
     """How many items it has; more than are shown where some can no longer be read, None where nobody can tell."""
-    calls: Sequence[OpenCall] = ()
+    calls: Sequence[BegunCall] = ()
     waiting: tuple[PendingCall, ...] = ()
     claim: str = ""
-    output: Any = None
+    output: JsonValue = None
     agent: str = ""
     settled_by: str | None = None
     is_complete: bool = True
@@ -213,7 +213,7 @@ class Picture:
         return self.status in ("done", "failed", "cancelled")
 
 
-def picture_of(run: Run) -> Picture:
+def snapshot_of(run: Run) -> RunSnapshot:
     """How a saved run stands that is kept whole."""
     items = [_shown(entry.item, number < run.spec.input_count, entry.agent) for number, entry in enumerate(run.ledger)]
     waiting = tuple(
@@ -221,7 +221,7 @@ def picture_of(run: Run) -> Picture:
         for asked in questions_of(run)
         if asked.call.state == "waiting"
     )
-    return Picture(
+    return RunSnapshot(
         run.spec.run_id,
         run.status,
         items,
@@ -235,11 +235,11 @@ def picture_of(run: Run) -> Picture:
     )
 
 
-def picture_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: int | None) -> Picture:
+def snapshot_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: int | None) -> RunSnapshot:
     """How a run stands of which only its end was kept; its session has written `count` items of it, and holds these."""
     known = ending.get("input_count")
     inputs = known if isinstance(known, int) else 0
-    return Picture(
+    return RunSnapshot(
         run_id,
         str(ending.get("status", "done")),
         [_shown(item, number < inputs, None) for number, item in enumerate(items)],
@@ -252,7 +252,7 @@ def picture_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: i
     )
 
 
-def _shown(item: Item, is_input: bool, agent: str | None) -> Shown:
+def _shown(item: Item, is_input: bool, agent: str | None) -> ShownItem:
     # By what is stored alone: whoever comes when only that is left must be told the same.
     if is_input:
         kind = "input"
@@ -262,10 +262,10 @@ def _shown(item: Item, is_input: bool, agent: str | None) -> Shown:
         kind = "input_item"
     else:
         kind = kind_of(item).name
-    return Shown(sanitise_for_store(item) or item, kind, agent or None)
+    return ShownItem(sanitise_for_store(item) or item, kind, agent or None)
 
 
-def _open_calls(turn: Turn, start: int) -> Iterator[OpenCall]:
+def _open_calls(turn: Turn, start: int) -> Iterator[BegunCall]:
     # A turn of which a call has begun, or has its output, is kept whatever happens (C8). Before that it may be dropped,
     # and another call would come to stand where this one was told of.
     if not turn.ran:
@@ -274,17 +274,17 @@ def _open_calls(turn: Turn, start: int) -> Iterator[OpenCall]:
     for call in turn.calls:
         item = turn.item_of(call)
         if item is not None and item.get("type") in LOCAL_CALL_TYPES and (call.has_begun or call.state == "returned"):
-            yield OpenCall(places[id(item)], item, call.state == "returned", _output(call))
+            yield BegunCall(places[id(item)], item, call.state == "returned", _output(call))
 
 
-def _output(call: Call) -> Any:
+def _output(call: Call) -> JsonValue:
     return next((entry.item["output"] for entry in call.outputs if "output" in entry.item), None)
 
 
 # --- what there is to tell -------------------------------------------------------------------------------------------
 
 
-def updates_after(told: Told, now: Picture) -> list[tuple[RunUpdate, Told]]:
+def updates_after(told: Told, now: RunSnapshot) -> list[tuple[RunUpdate, Told]]:
     """What a watcher has not been told yet, in order, and with each what it has been told then.
 
     Raises CallerError if it was told more than there is: then its cursor is another run's.
@@ -300,7 +300,7 @@ def updates_after(told: Told, now: Picture) -> list[tuple[RunUpdate, Told]]:
 class _Teller:
     """One walk from what was told to how the run stands."""
 
-    def __init__(self, told: Told, now: Picture) -> None:
+    def __init__(self, told: Told, now: RunSnapshot) -> None:
         self._now, self._count = now, told.count
         self._calls: dict[int, Mark] = dict(told.calls)
         self._standing, self._claim = told.standing, told.claim
@@ -347,7 +347,7 @@ class _Teller:
         call_id, tool = str(item.get("call_id")), str(item.get("name"))
         return CallBegan(self._now.run_id, told.cursor, call_id, tool, arguments_text(item)), told
 
-    def _ended(self, ordinal: int, item: Item, output: Any) -> tuple[RunUpdate, Told]:
+    def _ended(self, ordinal: int, item: Item, output: object) -> tuple[RunUpdate, Told]:
         self._calls[ordinal] = "e"
         told = self._told()
         call_id, tool = str(item.get("call_id")), str(item.get("name"))

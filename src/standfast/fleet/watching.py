@@ -22,11 +22,11 @@ from standfast.driver.run_saver import woken_by
 from standfast.driver.session_hold import run_store_of
 from standfast.engine.codec import decode_saved, ending_of, has_ended
 from standfast.engine.run_store import RunStore, SavedRun, check_run_id
-from standfast.fleet.run_updates import Picture, RunUpdate, picture_of, picture_of_ending, told_by, updates_after
+from standfast.fleet.run_updates import RunSnapshot, RunUpdate, snapshot_of, snapshot_of_ending, told_by, updates_after
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import NotFoundError, OwnerError, RunStateError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.protocol import Session, abilities
+from standfast.sessions.protocol import Session, with_ability
 from standfast.talk.codec import is_call
 
 WAIT_S, POLL_S = 60.0, 0.25
@@ -175,7 +175,7 @@ _here: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[RunStore, str], _
 # --- how the run stands ----------------------------------------------------------------------------------------------
 
 
-async def _picture(saved: SavedRun, session: Session | None) -> Picture:
+async def _picture(saved: SavedRun, session: Session | None) -> RunSnapshot:
     run_id = saved.run_id
     if is_call(saved):
         raise RunStateError(f"{run_id!r} is a voice call", "Watch what is said with `session.watch()` of its session.")
@@ -183,7 +183,7 @@ async def _picture(saved: SavedRun, session: Session | None) -> Picture:
         run = decode_saved(saved)
         if run.spec.owner.kind == "session":
             _check_session(run_id, session, run.spec.owner.id)
-        return picture_of(run)
+        return snapshot_of(run)
     _check_session(run_id, session, None)
     ending = ending_of(saved) or {}
     items, count = await _written(session, run_id)
@@ -192,14 +192,15 @@ async def _picture(saved: SavedRun, session: Session | None) -> Picture:
             f"run {run_id!r} has stored nothing in this session: it is another's",
             "Pass the session that it ran on; Runner.list_runs(...) tells its id.",
         )
-    return picture_of_ending(run_id, ending, items, count)
+    return snapshot_of_ending(run_id, ending, items, count)
 
 
-async def _written(session: Any, run_id: str) -> tuple[list[Item], int | None]:
+async def _written(session: Session | None, run_id: str) -> tuple[list[Item], int | None]:
     """What the session holds of the run, and how many items it has taken from it; None: it cannot tell."""
-    if "append" not in abilities(session):
+    appending = with_ability(session, "append")
+    if appending is None:
         return [], None
-    return await session.written(run_id), await session.accepted(run_id)
+    return await appending.written(run_id), await appending.accepted(run_id)
 
 
 def _check_session(run_id: str, session: Session | None, owner_id: str | None) -> None:

@@ -15,7 +15,7 @@ async def maybe_await(value: Awaitable[T] | T) -> T:
     return await value if inspect.isawaitable(value) else value
 
 
-async def together(*awaitables: Awaitable[Any]) -> list[Any]:
+async def together(*awaitables: Awaitable[T]) -> list[T]:
     """What each of these gives, all awaited at once. One that raises cancels the others: none goes on behind it."""
     tasks = [asyncio.ensure_future(one) for one in awaitables]
     try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from standfast.ground.errors import InvalidSettingError, SettingTypeError
 
 
-def check_seconds(name: str, value: Any, *, is_ttl: bool = False) -> float:
+def check_seconds(name: str, value: object, *, is_ttl: bool = False) -> float:
     """The number of seconds itself; raises if it is none, or means nothing. A time to live is finite and above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingTypeError(f"{name} is a {type(value).__name__}", "Give a number of seconds.")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class AtProcessEnd:
-    """Calls `work` when the process ends; `is_needed` is to be said where there is something to do, after a fork too.
+    """Calls `work` when the process ends; call `ensure` where there is something to do then, after a fork too.
 
     A child of multiprocessing never runs what `atexit` knows: it has a list of its own, which it empties at its start.
     """
@@ -19,8 +19,8 @@ class AtProcessEnd:
         self._told_in: int | None = None
         atexit.register(work)
 
-    def is_needed(self) -> None:
-        """Make sure of it in this process. Cheap to say again."""
+    def ensure(self) -> None:
+        """Register `work` in this process, if it is not registered here yet; cheap to call again."""
         process, pid = sys.modules.get("multiprocessing.process"), os.getpid()
         if self._told_in == pid or process is None or process.parent_process() is None:
             return

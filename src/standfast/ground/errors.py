@@ -7,8 +7,9 @@ too, so that an `except` written for the SDK keeps working.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack
 
 
 class StandfastError(Exception):
@@ -138,9 +139,11 @@ class ReadBudgetError(CallerError, RuntimeError):
 class SessionConflictError(StoreError):
     """The session is not what the caller expected; nothing was written (B1, B2, B3, B5)."""
 
-    def __init__(self, what: str = "", remedy: str = "", *, expected: Any = None, actual: Any = None) -> None:
+    def __init__(self, what: str = "", remedy: str = "", *, expected: object = None, actual: object = None) -> None:
         super().__init__(what, remedy)
-        self.expected, self.actual = expected, actual
+        # Whatever was compared: heads, which are known only above this layer.
+        self.expected: Any = expected
+        self.actual: Any = actual
 
 
 class SessionBusyError(StoreError):
@@ -213,7 +216,7 @@ class SealBrokenError(StoreError):
 class PartialBatchError(StoreError):
     """Part of a failed append stands in a plain session and could not be taken back (C7)."""
 
-    def __init__(self, what: str = "", remedy: str = "", *, removed: Any = ()) -> None:
+    def __init__(self, what: str = "", remedy: str = "", *, removed: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(what, remedy)
         self.removed: list[dict[str, Any]] = list(removed)
         """Items that were popped and could not be put back, in order."""
@@ -276,10 +279,19 @@ class ModelReplyError(ModelBehaviorError):
         self.response_id, self.request_id = response_id, request_id
 
 
+class _ReplyFacts(TypedDict, total=False):
+    """What else a `ModelReplyError` takes."""
+
+    response_id: str | None
+    request_id: str | None
+    code: str | None
+    output_begun: bool
+
+
 class StreamCutError(ModelReplyError):
     """A model's stream ended before it said that its reply was complete."""
 
-    def __init__(self, what: str = "", remedy: str = "", *, status: str = "cut", **facts: Any) -> None:
+    def __init__(self, what: str = "", remedy: str = "", *, status: str = "cut", **facts: Unpack[_ReplyFacts]) -> None:
         super().__init__(what, remedy, status=status, **facts)
 
 
@@ -327,6 +339,19 @@ class MCPServerError(UserError):
     """Whether a call may have taken effect although no answer to it came."""
 
 
+class _NamedGuardrail(Protocol):
+    """What an error says of a guardrail, which is known as such only above this layer."""
+
+    def get_name(self) -> str: ...
+
+
+class _GuardrailResult(Protocol):
+    """What a guardrail said: `InputGuardrailResult` or `OutputGuardrailResult`."""
+
+    @property
+    def guardrail(self) -> _NamedGuardrail: ...
+
+
 class GuardrailTripped(StandfastError):
     """Base of the four tripwire errors."""
 
@@ -334,35 +359,37 @@ class GuardrailTripped(StandfastError):
 class InputGuardrailTripwireTriggered(GuardrailTripped):
     """An input guardrail tripped: the input is kept, nothing else of the run is (C6)."""
 
-    def __init__(self, guardrail_result: Any) -> None:
+    def __init__(self, guardrail_result: _GuardrailResult) -> None:
         name = guardrail_result.guardrail.get_name()
         super().__init__(f"input guardrail {name!r} tripped", "Look at guardrail_result.output.output_info.")
-        self.guardrail_result = guardrail_result
+        self.guardrail_result: Any = guardrail_result  # programs look into its `output`
 
 
 class OutputGuardrailTripwireTriggered(GuardrailTripped):
     """An output guardrail tripped: the final message was dropped, earlier turns are kept (C6)."""
 
-    def __init__(self, guardrail_result: Any) -> None:
+    def __init__(self, guardrail_result: _GuardrailResult) -> None:
         name = guardrail_result.guardrail.get_name()
         super().__init__(f"output guardrail {name!r} tripped", "Look at guardrail_result.output.output_info.")
-        self.guardrail_result = guardrail_result
+        self.guardrail_result: Any = guardrail_result  # programs look into its `output`
 
 
 class ToolInputGuardrailTripwireTriggered(GuardrailTripped):
     """A tool input guardrail asked to end the run."""
 
-    def __init__(self, guardrail: Any, output: Any) -> None:
+    def __init__(self, guardrail: _NamedGuardrail, output: object) -> None:
         super().__init__(f"tool input guardrail {guardrail.get_name()!r} tripped", "Look at output.output_info.")
-        self.guardrail, self.output = guardrail, output
+        self.guardrail: Any = guardrail
+        self.output: Any = output
 
 
 class ToolOutputGuardrailTripwireTriggered(GuardrailTripped):
     """A tool output guardrail asked to end the run."""
 
-    def __init__(self, guardrail: Any, output: Any) -> None:
+    def __init__(self, guardrail: _NamedGuardrail, output: object) -> None:
         super().__init__(f"tool output guardrail {guardrail.get_name()!r} tripped", "Look at output.output_info.")
-        self.guardrail, self.output = guardrail, output
+        self.guardrail: Any = guardrail
+        self.output: Any = output
 
 
 class UnfinishedRunError(CallerError):

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
@@ -19,6 +19,14 @@ from standfast.ground.errors import ItemNotStorableError
 
 Item = dict[str, Any]
 """One JSON object of history, in the Responses input format."""
+
+JsonValue: TypeAlias = Any
+"""Any JSON value, to be walked: dict, list, str, int, float, bool or None. As a union of these, whoever walks one would
+have to check at each step what its shape says already."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
 
 DIGEST_BYTES = 16
 # A digest tells two histories under one name apart; it is no signature. 128 bits make an accident impossible.
@@ -33,7 +41,7 @@ class CorruptJSON(ValueError):
     """Stored bytes that Python's json does not read as an object."""
 
 
-def encode(item: Any) -> bytes:
+def encode(item: object) -> bytes:
     """The bytes of one item, which decode to an equal value; raises ItemNotStorableError where none can."""
     if not isinstance(item, dict):
         raise ItemNotStorableError(
@@ -81,7 +89,7 @@ def decode(data: bytes) -> Item:
     return value
 
 
-def encode_value(value: Any) -> bytes:
+def encode_value(value: object) -> bytes:
     """The bytes of any JSON value. Text that UTF-8 cannot hold is escaped as Python's json does."""
     try:
         return _fast_encode(value)
@@ -89,7 +97,7 @@ def encode_value(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def decode_value(data: bytes) -> Any:
+def decode_value(data: bytes) -> JsonValue:
     """The JSON value these bytes hold; raises CorruptJSON if none."""
     try:
         return _fast_decode(data)
@@ -148,7 +156,19 @@ def in_ascii(data: bytes) -> bytes:
     return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], data.decode()).encode()
 
 
-def copy_json(value: Any) -> Any:
+@overload
+def copy_json(value: dict[K, V]) -> dict[K, V]: ...
+
+
+@overload
+def copy_json(value: Mapping[K, V]) -> dict[K, V]: ...
+
+
+@overload
+def copy_json(value: T) -> T: ...
+
+
+def copy_json(value: JsonValue) -> JsonValue:
     """A deep copy of a JSON value; sharing nothing that can change. Other objects are passed through as they are."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
@@ -173,7 +193,7 @@ def _encode_slowly(item: Item) -> bytes | None:
     return None
 
 
-def _first_fault(value: Any, path: str) -> str:
+def _first_fault(value: object, path: str) -> str:
     """Where the first thing that JSON cannot hold stands, without its content: items may be private."""
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def canonical(value: Any) -> bytes:
+def canonical(value: object) -> bytes:
     """The value's bytes with keys in order; never raises for JSON, and compares other objects by their `repr`."""
     try:
         return _encode_sorted(value)

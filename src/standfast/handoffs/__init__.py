@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from standfast._doors.lazy import lazy
 
 if TYPE_CHECKING:
+    from standfast.agents.handoff_data import HandoffHistoryMapper, HandoffInputData, HandoffInputFilter
     from standfast.agents.handoffs import (
         Handoff,
-        HandoffHistoryMapper,
-        HandoffInputData,
-        HandoffInputFilter,
         default_handoff_history_mapper,
         get_conversation_history_wrappers,
         handoff,

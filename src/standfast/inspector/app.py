@@ -19,11 +19,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from standfast.carrying.session import StoredSession
-from standfast.cli.exits import BROKE_OFF, DEFECT, NOT_THERE, REFUSED, UNREACHABLE, USAGE, ending_of
 from standfast.ground.errors import CallerError, StandfastError
 from standfast.inspector import shown
 from standfast.inspector.gate import Gate, Rules
 from standfast.inspector.watching import Watching
+from standfast.operators.exits import BROKE_OFF, DEFECT, NOT_THERE, REFUSED, UNREACHABLE, USAGE, ending_of
 from standfast.operators.store import Store
 from standfast.sessions.protocol import Position
 from standfast.sessions.records import RunUsage
@@ -33,6 +33,7 @@ FILES = {PAGE: "text/html", "inspector.js": "text/javascript", "inspector.css": 
 PING_S = 10.0
 """How often a page that watches is told that the line still stands."""
 BODY_MAX = 100_000
+"""In bytes. What the page sends is a decision or a name; the longest is what a model is to read about a rejection."""
 STATUS = {USAGE: 400, NOT_THERE: 404, REFUSED: 409, UNREACHABLE: 503, BROKE_OFF: 503, DEFECT: 500}
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -309,11 +310,11 @@ def _told(handler: Handler) -> Handler:
     return answer
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _json(value: object, status: int = 200) -> Response:
     return Response(_text(value), status, media_type="application/json")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """JSON in one line of ASCII: half a surrogate pair in an item would be no UTF-8."""
     return json.dumps(value, separators=(",", ":"))
 

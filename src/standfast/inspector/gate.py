@@ -53,7 +53,7 @@ def our_hosts(port: int, *others: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that goes no further, and why."""
 
     status: int
@@ -88,7 +88,7 @@ class Gate:
             self._check_known(scope)
             if scope["method"] not in ("GET", "HEAD"):
                 self._check_write(scope)
-        except Refused as refused:
+        except RequestRefused as refused:
             body = refused.why.encode()
             await _answer(guarded, refused.status, [("content-type", "text/plain; charset=utf-8")], body)
             return
@@ -97,12 +97,12 @@ class Gate:
     def _check_sender(self, scope: Scope) -> None:
         host = _header(scope, "host")
         if host is None or host.lower() not in self.rules.hosts:
-            raise Refused(403, "This host name is not the inspector's. Open the address that it printed.")
+            raise RequestRefused(403, "This host name is not the inspector's. Open the address that it printed.")
         origin = _header(scope, "origin")
         if origin is not None and not any(origin in (f"http://{h}", f"https://{h}") for h in self.rules.hosts):
-            raise Refused(403, "A page of another origin may not ask the inspector.")
+            raise RequestRefused(403, "A page of another origin may not ask the inspector.")
         if _header(scope, "sec-fetch-site") not in (None, "same-origin", "none"):
-            raise Refused(403, "A page of another site may not ask the inspector.")
+            raise RequestRefused(403, "A page of another site may not ask the inspector.")
 
     def _check_known(self, scope: Scope) -> None:
         cookies = re.findall(rf"(?:^|;\s*){COOKIE}=([^;\s]+)", _header(scope, "cookie") or "")
@@ -113,15 +113,19 @@ class Gate:
 
     def _check_token(self, given: str | None) -> None:
         if given is None or not hmac.compare_digest(given.encode(), self.rules.token.encode()):
-            raise Refused(401, "The token is missing or another one. Open the address that the inspector printed.")
+            raise RequestRefused(
+                401, "The token is missing or another one. Open the address that the inspector printed."
+            )
 
     def _check_write(self, scope: Scope) -> None:
         if not self.rules.allows_writing:
-            raise Refused(403, "The inspector was started to look only; --write lets it decide, fork and undo.")
+            raise RequestRefused(403, "The inspector was started to look only; --write lets it decide, fork and undo.")
         if (_header(scope, "content-type") or "").partition(";")[0].strip().lower() != "application/json":
-            raise Refused(415, "Send application/json.")
+            raise RequestRefused(415, "Send application/json.")
         if _header(scope, HEADER) is None:
-            raise Refused(403, f"The header {HEADER} is missing: only the inspector's own page changes something.")
+            raise RequestRefused(
+                403, f"The header {HEADER} is missing: only the inspector's own page changes something."
+            )
 
     def _cookie(self) -> str:
         return f"{COOKIE}={self.rules.cookie}; HttpOnly; SameSite=Strict; Path=/"

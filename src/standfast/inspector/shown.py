@@ -57,7 +57,7 @@ def record(one: Record, *, whole: bool = False) -> Shown:
     }
 
 
-def _cut(value: Any, shortened: list[str]) -> Any:
+def _cut(value: object, shortened: list[str]) -> object:
     if isinstance(value, str) and len(value) > TEXT_MAX:
         shortened.append("")
         return value[:TEXT_MAX]

@@ -72,25 +72,25 @@ class ModelSettlement(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRequest:
     """Where the sent items stand in a listing: `output` is what the model said to them, `later` all behind that."""
 
     output: tuple[Item, ...]
     later: Sequence[Item] = ()
 
 
-def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> Found | None:
+def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> FoundRequest | None:
     """The latest place where all the sent items stand in a row; None if there is none.
 
     `listed` is in the order of the conversation. What follows them up to the next input is the model's output.
     """
     if not sent:  # a filter left everything out: whatever the model said, it said to nothing new
         output = tuple(_output_after(listed))
-        return Found(output, listed[len(output) :]) if output else None
+        return FoundRequest(output, listed[len(output) :]) if output else None
     for start in range(len(listed) - len(sent), -1, -1):
         if all(alike(one, other) for one, other in zip(sent, listed[start:], strict=False)):
             output = tuple(_output_after(listed[start + len(sent) :]))
-            return Found(output, listed[start + len(sent) + len(output) :])
+            return FoundRequest(output, listed[start + len(sent) + len(output) :])
     return None
 
 

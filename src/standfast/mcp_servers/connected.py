@@ -23,7 +23,6 @@ from mcp import MCPError
 from mcp_types import PaginatedRequestParams
 
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, MCPServerError, SettingTypeError, UserError
 from standfast.mcp_servers.connection import Connection, ConnectionSettings, first_cause, open_connection
@@ -38,6 +37,7 @@ from standfast.mcp_servers.server import (
     Unset,
 )
 from standfast.tools.function import ToolErrorFunction
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.mcp import is_repeatable
 from standfast.tools.mcp_names import shown_name
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
         ReadResourceResult,
         Tool as MCPTool,
     )
+
+    from standfast.agents.agent import AgentBase
 
 T = TypeVar("T")
 
@@ -266,7 +268,9 @@ class ConnectedServer(MCPServer):
         self._cache_generation += 1
         self._tools_are_fresh = False
 
-    async def list_tools(self, run_context: RunContextWrapper[Any] | None = None, agent: Any = None) -> list[MCPTool]:
+    async def list_tools(
+        self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
+    ) -> list[MCPTool]:
         """The server's tools that the filter lets through, as copies."""
         tools = self._tools
         await self._connection()  # a server that must be connected again may have other tools
@@ -389,12 +393,12 @@ def _copies(tools: list[MCPTool]) -> list[MCPTool]:
     return [tool.model_copy(deep=True) for tool in tools]
 
 
-def _check_finite(name: str, value: Any) -> None:
+def _check_finite(name: str, value: object) -> None:
     if value is not None and math.isinf(check_seconds(name, value)):
         raise InvalidSettingError(f"{name} is infinite", "Give a number of seconds, or None for no limit.")
 
 
-def _check_count(name: str, value: Any) -> None:
+def _check_count(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):

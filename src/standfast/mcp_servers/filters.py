@@ -15,6 +15,8 @@ from standfast.tools.mcp_names import shown_name
 if TYPE_CHECKING:
     from mcp.types import Tool as MCPTool
 
+    from standfast.agents.agent import AgentBase
+
 
 @dataclass
 class ToolFilterContext:
@@ -54,7 +56,7 @@ def create_static_tool_filter(
     return made
 
 
-def check_filter(given: Any) -> None:
+def check_filter(given: object) -> None:
     """Raise for what is no filter: one that silently lets everything through would be worse than none."""
     if given is None or callable(given):
         return
@@ -69,7 +71,11 @@ def check_filter(given: Any) -> None:
 
 
 async def filtered(
-    tools: list[MCPTool], given: ToolFilter, server_name: str, run_context: RunContextWrapper[Any] | None, agent: Any
+    tools: list[MCPTool],
+    given: ToolFilter,
+    server_name: str,
+    run_context: RunContextWrapper[Any] | None,
+    agent: AgentBase[Any] | None,
 ) -> list[MCPTool]:
     """The tools that the filter lets through, in their order."""
     if given is None:

@@ -13,7 +13,6 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import METHOD_NOT_FOUND
 
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.errors import MCPServerError, SettingTypeError, UserError
 from standfast.mcp_servers.connected import ConnectedServer
 from standfast.mcp_servers.failures import ANSWER_LOST, NEVER_LEFT, REFUSED, Failure
@@ -28,6 +27,7 @@ from standfast.mcp_servers.server import (
 )
 from standfast.mcp_servers.stdio import check_params
 from standfast.tools.function import ToolErrorFunction
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 
 if TYPE_CHECKING:
     from mcp.client.session import MessageHandlerFnT
@@ -287,11 +287,15 @@ async def _streamable(params: MCPServerStreamableHttpParams, exchange: _Exchange
         yield streams
 
 
-def _plain_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+def _plain_client(
+    headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, follow_redirects=False)
 
 
-def _careful_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+def _careful_client(
+    headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+) -> httpx2.AsyncClient:
     transport = _CarefulTransport()
     return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, transport=transport, follow_redirects=False)
 
@@ -355,8 +359,10 @@ def _refused(request: httpx2.Request, status: int, error: dict[str, Any]) -> htt
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
-def _checked(factory: HttpClientFactory) -> Any:
-    def make(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
+def _checked(factory: HttpClientFactory) -> HttpClientFactory:
+    def make(
+        headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = None, auth: httpx2.Auth | None = None
+    ) -> httpx2.AsyncClient:
         client = factory(headers=headers, timeout=timeout, auth=auth)
         if not isinstance(client, httpx2.AsyncClient):
             raise MCPServerError(
@@ -368,7 +374,7 @@ def _checked(factory: HttpClientFactory) -> Any:
     return make
 
 
-def _check_auth(auth: Any) -> None:
+def _check_auth(auth: object) -> None:
     if auth is not None and not isinstance(auth, httpx2.Auth):
         raise SettingTypeError(
             f"the auth of an MCP server is a {type(auth).__module__}.{type(auth).__name__}",

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 from mcp.client.stdio import get_default_environment
@@ -29,6 +29,9 @@ from mcp_types import jsonrpc_message_adapter
 
 from standfast.ground.errors import MCPServerError
 from standfast.ground.log_helpers import logger
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 EXIT_S_MAX = 2.0
 # How long a server may take to end once its input has; then it is asked to (SIGTERM), then killed.
@@ -152,7 +155,9 @@ class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
 class _Process:
     """One running server, the guardian before it, and the tasks that carry its messages."""
 
-    def __init__(self, parameters: ProcessParameters, lifeline: Lifeline, transport: Any, pipes: _Pipes) -> None:
+    def __init__(
+        self, parameters: ProcessParameters, lifeline: Lifeline, transport: asyncio.SubprocessTransport, pipes: _Pipes
+    ) -> None:
         self._parameters, self._lifeline = parameters, lifeline
         self._transport, self._pipes = transport, pipes
         assert pipes.stdin is not None
@@ -207,7 +212,7 @@ class _Process:
             self._exit_code = int(said)
         self._ended.set()
 
-    async def read_into(self, incoming: Any) -> None:
+    async def read_into(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Pass on every message that the server sends."""
         try:
             await self._pass_on(incoming)
@@ -220,7 +225,7 @@ class _Process:
         if not self._is_stopping:
             raise MCPServerError(self._how_it_ended())
 
-    async def _pass_on(self, incoming: Any) -> None:
+    async def _pass_on(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         garbage, lines = 0, _Lines(self._parameters)
         while chunk := await self._output.read(CHUNK_BYTES):
             for line in lines.split(chunk):
@@ -248,7 +253,7 @@ class _Process:
             case code:
                 return f"its process ended with exit code {code}"
 
-    async def write_from(self, outgoing: Any) -> None:
+    async def write_from(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
         """Pass on every message to the server."""
         pipe, how = self._input, self._parameters
         async for sent in outgoing:

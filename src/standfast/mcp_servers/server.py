@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 
 from standfast.agents.context import RunContextWrapper
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import UserError
 from standfast.tools.function import ToolErrorFunction, ToolNeedsApproval
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.mcp import MCPToolCustomDataContext, MCPToolMetaContext
 from standfast.tools.mcp_names import shown_name
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         ReadResourceResult,
         Tool as MCPTool,
     )
+
+    from standfast.agents.agent import AgentBase
 
 
 class RequireApprovalToolList(TypedDict, total=False):
@@ -117,7 +119,9 @@ class MCPServer(abc.ABC):
         """Close the connection and end what it started."""
 
     @abc.abstractmethod
-    async def list_tools(self, run_context: RunContextWrapper[Any] | None = None, agent: Any = None) -> list[MCPTool]:
+    async def list_tools(
+        self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
+    ) -> list[MCPTool]:
         """The tools this agent may call in this run."""
 
     @abc.abstractmethod
@@ -141,24 +145,24 @@ class MCPServer(abc.ABC):
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
         """One page of the server's resources; `cursor` is the `next_cursor` of the page before."""
-        raise self._has_no("list_resources")
+        raise self._not_offered("list_resources")
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
         """One page of the templates that resources' addresses are made from."""
-        raise self._has_no("list_resource_templates")
+        raise self._not_offered("list_resource_templates")
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """What stands at this address."""
-        raise self._has_no("read_resource")
+        raise self._not_offered("read_resource")
 
-    def _has_no(self, method: str) -> NotImplementedError:
+    def _not_offered(self, method: str) -> NotImplementedError:
         return NotImplementedError(
             f"MCP server {shown_name(self.name)!r} has no {method}. Override it in {type(self).__name__}."
         )
 
     # The two that follow have the SDK's names: it is by these that its own code, and ours, ask a server of either kind.
 
-    def _get_needs_approval_for_tool(self, tool: MCPTool, agent: Any) -> ToolNeedsApproval:
+    def _get_needs_approval_for_tool(self, tool: MCPTool, agent: AgentBase[Any] | None) -> ToolNeedsApproval:
         """Whether calls of this tool ask a person, as `FunctionTool.needs_approval` has it."""
         policy = self._policy
         if isinstance(policy, dict):
@@ -206,7 +210,7 @@ _FORMS = (
 )
 
 
-def _answer(value: Any, where: str) -> bool:
+def _answer(value: object, where: str) -> bool:
     if value not in ("always", "never"):
         raise UserError(f"{where} is {value!r}", _FORMS)
     return bool(value == "always")

@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.ground.errors import SettingTypeError
 from standfast.mcp_servers.connected import ConnectedServer
 from standfast.mcp_servers.filters import ToolFilter
@@ -21,6 +20,7 @@ from standfast.mcp_servers.server import (
     Unset,
 )
 from standfast.tools.function import ToolErrorFunction
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 
 if TYPE_CHECKING:
     from mcp.client.session import MessageHandlerFnT
@@ -108,7 +108,7 @@ class MCPServerStdio(ConnectedServer):
         return self._name
 
 
-def check_params(owner: str, given: Any, wanted: Any, required: str) -> None:
+def check_params(owner: str, given: object, wanted: type, required: str) -> None:
     """Raise for params that lack something or have something nobody reads: a typo would be a silent default."""
     fields = wanted.__annotations__
     if not isinstance(given, dict):

@@ -32,6 +32,8 @@ from standfast.sessions.run_rules import RunSave
 from standfast.talk.codec import is_call
 
 LEASE_S = 30.0
+# Deciding is two round trips. Whoever dies between them keeps others from the run for no longer than this.
+
 TRIES = 5
 # Another's decision about another call of the run may come in between: then it is read and decided again.
 

@@ -277,7 +277,7 @@ class _Reading:
             self.rows.append(stored)
             self.times.append(one.at)
 
-    def other(self, one: Any) -> None:
+    def other(self, one: _Origin | _Writer | _Cell | _Generation | _Usage | _Run) -> None:
         match one:
             case _Origin():
                 self.origin = [one.session, one.index, one.generation, one.at, *([] if one.by is None else [one.by])]

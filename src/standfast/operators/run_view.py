@@ -241,7 +241,7 @@ def calls_of(run: Run) -> Iterator[CallView]:
             yield from calls_of(call.child)
 
 
-def _done(run_id: str, item: Item, agent: str, turn: int, output: Any, decided: Mapping[Any, Item]) -> CallView:
+def _done(run_id: str, item: Item, agent: str, turn: int, output: object, decided: Mapping[Any, Item]) -> CallView:
     arguments = item.get("arguments")
     return CallView(
         str(item["call_id"]),

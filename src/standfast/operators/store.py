@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from standfast.carrying.looking import check_page, checked_words
+from standfast.carrying.looking_into import check_page, checked_words
 from standfast.carrying.reading_only import opened_to_look
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
@@ -22,7 +22,7 @@ from standfast.engine.run_store import RunSummary
 from standfast.ground.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, SealBrokenError
 from standfast.operators.run_view import CallView, RunView, load, view_of
 from standfast.sessions import look_rules, rules, writer_rules
-from standfast.sessions.look_rules import Seen
+from standfast.sessions.look_rules import ListedSession
 from standfast.sessions.port import Look, Name, Plan, Row
 from standfast.sessions.protocol import abilities
 from standfast.sessions.records import RunUsage, SearchPage, summed
@@ -269,7 +269,7 @@ class Store:
             if after is None or len(found) >= limit:
                 return SessionListing(found, after)
 
-    async def _summary(self, one: Seen) -> SessionSummary:
+    async def _summary(self, one: ListedSession) -> SessionSummary:
         waiting: list[WaitingCall] = []
         for run_id in one.open_runs:
             waiting += await self._waiting_calls(run_id)
@@ -445,7 +445,7 @@ def store_of(session: Callable[[str], StoredSession], backend: str, *, read_only
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
-def _seen_one(session_id: str, *, details: bool) -> Plan[Seen | None]:
+def _seen_one(session_id: str, *, details: bool) -> Plan[ListedSession | None]:
     info = yield from rules.info(Name("session", session_id))
     if info is None:
         return None

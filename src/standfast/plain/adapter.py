@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -20,11 +20,18 @@ from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import AppendGapError, PartialBatchError, StoreError, StoreTimeoutError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import session_logger as _log
-from standfast.plain.append_evidence import CONTEXT_COUNT, Known, known_from, serialised, standing, tells_apart
+from standfast.plain.append_evidence import (
+    CONTEXT_COUNT,
+    HistoryTail,
+    is_unambiguous,
+    serialised,
+    stored_count,
+    tail_from,
+)
 from standfast.plain.turn_lock import ProcessLease, TurnLock
-from standfast.sessions.protocol import NO_LIMIT, check_limit
+from standfast.sessions.protocol import NO_LIMIT, Session, check_limit
 from standfast.sessions.same_conversation import conversation_key
-from standfast.sessions.signatures import accepts_wrapper, pass_wrapper, takes
+from standfast.sessions.signatures import accepts_wrapper, has_parameter, pass_wrapper
 
 __all__ = ["ProcessLease", "PlainSession", "accepts_wrapper", "pass_wrapper"]
 
@@ -38,7 +45,7 @@ T = TypeVar("T")
 class _UnconfirmedBatch:
     """A batch whose fate is open: what stood before it, and its items."""
 
-    before: Known
+    before: HistoryTail
     items: list[Item]
     forms: list[bytes]
     end: int = 0
@@ -50,12 +57,12 @@ class _Memory:
 
     held: TurnLock = field(default_factory=TurnLock)
     writing: TurnLock = field(default_factory=TurnLock)
-    known: Known | None = None
+    known: HistoryTail | None = None
     change_count: int = 0
     written: dict[str, int] = field(default_factory=dict)
     open: dict[str, _UnconfirmedBatch] = field(default_factory=dict)
     not_stored: list[tuple[str, int]] = field(default_factory=list)
-    session: Any = None
+    session: Session | None = None
     """Set only where the session object cannot be referenced weakly."""
 
 
@@ -64,7 +71,7 @@ _unweak: weakref.WeakValueDictionary[tuple[int, str], _Memory] = weakref.WeakVal
 _shared: weakref.WeakValueDictionary[Hashable, _Memory] = weakref.WeakValueDictionary()
 
 
-def _memory_of(session: Any) -> _Memory:
+def _memory_of(session: Session) -> _Memory:
     """What is known of the conversation, whatever object it is reached through (C13).
 
     Two objects are one conversation only if their store can be told (`conversation_key`); else each is its own.
@@ -84,7 +91,7 @@ def _memory_of(session: Any) -> _Memory:
     return found
 
 
-def _id_of(session: Any) -> str:
+def _id_of(session: Session) -> str:
     try:
         return str(session.session_id)
     except Exception:  # an id that the server has not given yet may raise anything
@@ -112,9 +119,9 @@ class PlainSession:
 
     def __init__(
         self,
-        session: Any,
+        session: Session,
         *,
-        wrapper: Any = None,
+        wrapper: object = None,
         attempt_count_max: int = 1,
         read_count_max: int = 5,
         read_pause_s: float = 0.05,
@@ -128,7 +135,7 @@ class PlainSession:
         """
         self.session = session
         self._wrapper = {"wrapper": wrapper} if accepts_wrapper(session) else {}
-        self._takes_limit = takes(session.get_items, "limit")
+        self._takes_limit = has_parameter(session.get_items, "limit")
         self._attempt_count_max = max(1, attempt_count_max)
         self._read_count_max = max(1, read_count_max)
         self._read_pause_s = read_pause_s
@@ -151,7 +158,7 @@ class PlainSession:
         items = await self._read(limit)
         bound = limit if limit is not None else self._default_limit()
         if changes == self._memory.change_count and not self._memory.open:
-            self._memory.known = known_from(items, whole=bound is None or len(items) < bound)
+            self._memory.known = tail_from(items, whole=bound is None or len(items) < bound)
         return items
 
     async def append(self, items: Sequence[Item], *, writer: str, start: int, lease: object = None) -> None:
@@ -222,16 +229,16 @@ class PlainSession:
                 self._confirm(batch, writer, batch.before.then(forms))
             return
 
-    async def _known_before(self, forms: Sequence[bytes]) -> Known:
+    async def _known_before(self, forms: Sequence[bytes]) -> HistoryTail:
         known = self._memory.known
         if known is None and self._takes_limit:
             tail = await self._read(CONTEXT_COUNT)
-            known = known_from(tail, whole=len(tail) < CONTEXT_COUNT)
-        if known is None or (known.count is None and not tells_apart(known.tail, forms)):
-            known = known_from(await self._read_whole(), whole=True)
+            known = tail_from(tail, whole=len(tail) < CONTEXT_COUNT)
+        if known is None or (known.count is None and not is_unambiguous(known.tail, forms)):
+            known = tail_from(await self._read_whole(), whole=True)
         return known
 
-    def _confirm(self, batch: _UnconfirmedBatch, writer: str, known: Known) -> None:
+    def _confirm(self, batch: _UnconfirmedBatch, writer: str, known: HistoryTail) -> None:
         self._memory.open.pop(writer, None)
         self._memory.written[writer] = batch.end
         self._memory.known = known
@@ -267,12 +274,12 @@ class PlainSession:
                 "Look at the end of the history, remove what is not whole, and start a new run.",
             )
         if count == len(batch.forms):
-            self._confirm(batch, writer, known_from(after, whole=True))
+            self._confirm(batch, writer, tail_from(after, whole=True))
             return True
         if count:
             after = await self._roll_back(batch, count)
         self._memory.open.pop(writer, None)
-        self._memory.known = known_from(after, whole=True)
+        self._memory.known = tail_from(after, whole=True)
         return False
 
     async def _read_until(self, batch: _UnconfirmedBatch, *, stop_at: int) -> tuple[int | None, list[Item]]:
@@ -287,7 +294,7 @@ class PlainSession:
             except Exception as error:
                 trouble = error
                 continue
-            seen = standing(batch.before, batch.forms, [serialised(item) for item in after]), after
+            seen = stored_count(batch.before, batch.forms, [serialised(item) for item in after]), after
             if seen[0] == stop_at:
                 break
         if seen is None:
@@ -321,15 +328,15 @@ class PlainSession:
         missing = popped[::-1]
         try:
             after = await self._read_whole(self._tidy_timeout_s)
-            left = standing(batch.before, batch.forms, [serialised(item) for item in after])
+            left = stored_count(batch.before, batch.forms, [serialised(item) for item in after])
             if error is not None and left is not None and left < count:
                 missing = batch.items[left:count]  # the pop that failed may have taken its item all the same
-            missing = await self._add_with_retries(missing, known_from(after, whole=True))
+            missing = await self._add_with_retries(missing, tail_from(after, whole=True))
         except (Exception, asyncio.CancelledError) as trouble:
             return self._partial_batch(batch, count, f"{why}, and putting back failed with {trouble!r}", missing)
         return self._partial_batch(batch, count, why if not missing else f"{why}, and putting back failed", missing)
 
-    async def _add_with_retries(self, items: list[Item], before: Known) -> list[Item]:
+    async def _add_with_retries(self, items: list[Item], before: HistoryTail) -> list[Item]:
         """Add items, again if need be, each once; what could not be added."""
         for _ in range(self._read_count_max):
             if not items:
@@ -342,7 +349,7 @@ class PlainSession:
                 count, after = await self._read_until(batch, stop_at=len(items))
                 if count is None:
                     break
-                items, before = items[count:], known_from(after, whole=True)
+                items, before = items[count:], tail_from(after, whole=True)
         return items
 
     def _partial_batch(
@@ -380,10 +387,12 @@ class PlainSession:
         # Only where a default limit is in force: a minimal session may not know what to do with a limit.
         return await self._read(None if self._default_limit() is None else NO_LIMIT, timeout_s)
 
-    async def _tidy(self, method: Callable[..., Any], *args: Any) -> Any:
+    async def _tidy(self, method: Callable[..., Awaitable[T]], *args: object) -> T:
         return await self._call(method, *args, timeout_s=self._tidy_timeout_s)
 
-    async def _call(self, method: Callable[..., Any], *args: Any, timeout_s: float | None = None, **named: Any) -> Any:
+    async def _call(
+        self, method: Callable[..., Awaitable[T]], *args: object, timeout_s: float | None = None, **named: object
+    ) -> T:
         try:
             async with asyncio.timeout(timeout_s) as bound:
                 result = method(*args, **named, **self._wrapper)

@@ -22,19 +22,19 @@ _sorted_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class HistoryTail:
     """What stood in a session: how many items (None: not counted), and the serialised form of the last few."""
 
     count: int | None
     tail: tuple[bytes, ...]
 
-    def then(self, forms: Sequence[bytes]) -> Known:
+    def then(self, forms: Sequence[bytes]) -> HistoryTail:
         """What stands there after these were appended."""
         count = None if self.count is None else self.count + len(forms)
-        return Known(count, (*self.tail, *forms)[-CONTEXT_COUNT:])
+        return HistoryTail(count, (*self.tail, *forms)[-CONTEXT_COUNT:])
 
 
-def serialised(item: Any) -> bytes:
+def serialised(item: object) -> bytes:
     """The form two items are compared in: all of it, with keys in order, since a store may keep keys in its own."""
     try:
         return _sorted_encode(item)
@@ -42,12 +42,12 @@ def serialised(item: Any) -> bytes:
         return json.dumps(item, sort_keys=True, separators=(",", ":"), default=repr).encode("utf-8", "surrogatepass")
 
 
-def known_from(items: Sequence[Any], *, whole: bool) -> Known:
+def tail_from(items: Sequence[Any], *, whole: bool) -> HistoryTail:
     """What a read tells about what stands there."""
-    return Known(len(items) if whole else None, tuple(serialised(item) for item in items[-CONTEXT_COUNT:]))
+    return HistoryTail(len(items) if whole else None, tuple(serialised(item) for item in items[-CONTEXT_COUNT:]))
 
 
-def tells_apart(tail: Sequence[bytes], batch: Sequence[bytes]) -> bool:
+def is_unambiguous(tail: Sequence[bytes], batch: Sequence[bytes]) -> bool:
     """Whether the last items alone, uncounted, would always show how much of this batch stands behind them."""
     lines = [[*tail, *batch[:count]] for count in range(len(batch) + 1)]
     return bool(tail) and not any(
@@ -55,7 +55,7 @@ def tells_apart(tail: Sequence[bytes], batch: Sequence[bytes]) -> bool:
     )
 
 
-def standing(before: Known, batch: Sequence[bytes], after: Sequence[bytes]) -> int | None:
+def stored_count(before: HistoryTail, batch: Sequence[bytes], after: Sequence[bytes]) -> int | None:
     """How many items of the batch stand in `after`, behind what stood before; None if that cannot be told.
 
     Anything between none and all of them means that exactly those are new: a first part of the batch and nothing else.
@@ -77,7 +77,7 @@ def standing(before: Known, batch: Sequence[bytes], after: Sequence[bytes]) -> i
     return _among_others(before, batch, after)
 
 
-def _among_others(before: Known, batch: Sequence[bytes], after: Sequence[bytes]) -> int | None:
+def _among_others(before: HistoryTail, batch: Sequence[bytes], after: Sequence[bytes]) -> int | None:
     """The same where somebody else has written too: only the whole batch or nothing of it is recognised."""
     begin = _end_of_known(before, after)
     new = after[begin or 0 :]
@@ -89,7 +89,7 @@ def _among_others(before: Known, batch: Sequence[bytes], after: Sequence[bytes])
     return None
 
 
-def _end_of_known(before: Known, after: Sequence[bytes]) -> int | None:
+def _end_of_known(before: HistoryTail, after: Sequence[bytes]) -> int | None:
     """Where in `after` what stood before ends, if it is still there."""
     tail, size = list(before.tail), len(before.tail)
     if before.count is not None and len(after) >= before.count:

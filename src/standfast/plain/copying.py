@@ -11,9 +11,9 @@ request invalid. And a store may not be able to keep an item at all; it says so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from standfast.ground.errors import StoreError, UserError
 from standfast.ground.jsonvalue import Item, copy_json
@@ -41,7 +41,23 @@ class CopyReport:
     """Places in the source of items that the target shows in another form, with the same meaning."""
 
 
-async def copy_history(source: Any, target: Any, *, into_existing: bool = False) -> CopyReport:
+class HistoryReader(Protocol):
+    """A session that is only read, whoever wrote it: the SDK's have other words for the type of an item."""
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """The latest `limit` items, oldest first."""
+        ...
+
+
+class HistoryWriter(HistoryReader, Protocol):
+    """A session that something is brought to, whoever wrote it."""
+
+    async def add_items(self, items: list[Any]) -> None:
+        """Append one batch, in order."""
+        ...
+
+
+async def copy_history(source: HistoryReader, target: HistoryWriter, *, into_existing: bool = False) -> CopyReport:
     """Append everything `source` has to `target`, in order, as one batch.
 
     A target that has items already is refused, unless `into_existing`. Raises StoreError if the target does not show
@@ -61,7 +77,7 @@ async def copy_history(source: Any, target: Any, *, into_existing: bool = False)
 
 
 def carried_of(
-    items: Sequence[Item], refuses: Any, refused: Mapping[int, str] | None = None
+    items: Sequence[Item], refuses: Callable[[Item], str | None] | None, refused: Mapping[int, str] | None = None
 ) -> tuple[list[int], list[NotCarried]]:
     """The places of the items that go along, and what does not with its reason; `refused` is known from elsewhere."""
     said = {index: reason for index, item in enumerate(items) if refuses and (reason := refuses(item)) is not None}

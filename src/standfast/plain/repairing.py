@@ -11,12 +11,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, TypeGuard
 
 from standfast.ground.errors import AbilityMissingError, SessionConflictError
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.operators import tell
-from standfast.sessions.protocol import NO_LIMIT, CorruptRecord, Head, Lease, abilities
+from standfast.plain.copying import HistoryReader
+from standfast.sessions.protocol import (
+    NO_LIMIT,
+    CanReplace,
+    CorruptRecord,
+    Head,
+    Lease,
+    Session,
+    abilities,
+    with_ability,
+)
 from standfast.words.broken_items import SECOND_COPY
 from standfast.words.history import deduplicate, prune
 
@@ -55,7 +65,17 @@ class RepairReport:
         return self.generation is not None
 
 
-async def repair_history(session: Any, *, dry_run: bool = False, lease_wait_s: float = 30.0) -> RepairReport:
+class _Repairable(Session, CanReplace, Protocol):
+    """What a repair asks of a session that it changes."""
+
+    async def head(self) -> Head: ...
+
+
+def _can_be_repaired(session: object) -> TypeGuard[_Repairable]:
+    return {"replace", "head"} <= abilities(session)
+
+
+async def repair_history(session: HistoryReader, *, dry_run: bool = False, lease_wait_s: float = 30.0) -> RepairReport:
     """Take out of the session's history what no provider accepts, in one step that can be undone.
 
     A run on this session is waited for, at most `lease_wait_s`; then SessionBusyError is raised. With `dry_run` nothing
@@ -65,7 +85,7 @@ async def repair_history(session: Any, *, dry_run: bool = False, lease_wait_s: f
     if dry_run:
         items = await _whole(session)
         return RepairReport(_judged(items)[1], await _corrupt(session))
-    if "replace" not in abilities(session) or "head" not in abilities(session):
+    if not _can_be_repaired(session):
         raise AbilityMissingError(
             f"a {type(session).__name__} cannot replace its history in one step, so a repair could not be undone",
             "Look with dry_run=True; requests leave broken items out anyway. To repair, copy_history to a standfast "
@@ -97,12 +117,12 @@ def _judged(items: Sequence[Item]) -> tuple[list[Item], tuple[BrokenItem, ...]]:
     return kept, tuple(broken)
 
 
-async def _whole(session: Any) -> list[Item]:
+async def _whole(session: HistoryReader) -> list[Item]:
     # Copies: each item an object of its own, whatever the session hands out.
     return [copy_json(item) for item in await session.get_items(limit=NO_LIMIT)]
 
 
-async def _stable_read(session: Any) -> tuple[Head, list[Item]]:
+async def _stable_read(session: _Repairable) -> tuple[Head, list[Item]]:
     """The history, and the head that belongs to it."""
     head: Head = await session.head()
     for _ in range(READS_MAX):
@@ -116,11 +136,12 @@ async def _stable_read(session: Any) -> tuple[Head, list[Item]]:
     )
 
 
-async def _corrupt(session: Any) -> tuple[CorruptRecord, ...]:
-    return tuple(await session.corrupt_records()) if "corrupt" in abilities(session) else ()
+async def _corrupt(session: HistoryReader) -> tuple[CorruptRecord, ...]:
+    reporting = with_ability(session, "corrupt")
+    return () if reporting is None else tuple(await reporting.corrupt_records())
 
 
-async def _made(session: Any, before: set[str], items: list[Item]) -> str | None:
+async def _made(session: _Repairable, before: set[str], items: list[Item]) -> str | None:
     """The generation that holds the history as it was; another one may have been made since."""
     for generation in await session.generations():
         if generation.id not in before and await session.read_generation(generation.id) == items:
@@ -129,10 +150,11 @@ async def _made(session: Any, before: set[str], items: list[Item]) -> str | None
 
 
 @contextlib.asynccontextmanager
-async def _held(session: Any, wait_s: float) -> AsyncIterator[Lease | None]:
+async def _held(session: HistoryReader, wait_s: float) -> AsyncIterator[Lease | None]:
     """No run of ours meanwhile, where the session has leases."""
-    if "lease" not in abilities(session):
+    leasing = with_ability(session, "lease")
+    if leasing is None:
         yield None
         return
-    async with await session.lease(ttl_s=LEASE_TTL_S, wait_s=wait_s) as lease:
+    async with await leasing.lease(ttl_s=LEASE_TTL_S, wait_s=wait_s) as lease:
         yield lease

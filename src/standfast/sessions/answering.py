@@ -46,7 +46,7 @@ NUMBER_MAX = 2**62
 """What the numbers of a listing stay below."""
 
 
-def read_cursor(text: Any) -> int:
+def read_cursor(text: object) -> int:
     """The number that a cursor of a listing is (see `Listed.cursor`); raises NotFoundError for what is none."""
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or int(text) >= NUMBER_MAX:
         raise not_a_cursor(text)

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from standfast.ground.errors import RunStateError, SessionBusyError
 from standfast.ground.jsonvalue import encode_value
-from standfast.sessions.generation_rules import Kept, kept_value
-from standfast.sessions.lease_rules import held_in, open_run_value
+from standfast.sessions.generation_rules import KeptGeneration, kept_value
+from standfast.sessions.lease_rules import lease_state_in, open_run_value
 from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture
 from standfast.sessions.port import Change, Load, Look, Name, Plan, Sight
 from standfast.sessions.rules import (
@@ -95,7 +95,7 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
 
 
 def _refuse_held(name: Name, sight: Sight) -> None:
-    held = held_in(sight)
+    held = lease_state_in(sight)
     if not held.is_over(sight.now):
         raise SessionBusyError(
             f"session {name.id!r} of the target is held by {held.holder or 'a run'}",
@@ -121,7 +121,7 @@ def cells_of(seen: Picture) -> dict[str, bytes | None]:
     for writer, known in seen.writers.items():
         put |= known.cells(writer)
     if seen.generations:
-        kept = [Kept(one.number, one.created, one.item_count, one.by) for one in seen.generations]
+        kept = [KeptGeneration(one.number, one.created, one.item_count, one.by) for one in seen.generations]
         put[GENERATIONS] = kept_value(kept)
     for part in seen.usage:
         put[part.cell] = encode_value([part.at, part.requests])

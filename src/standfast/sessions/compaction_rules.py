@@ -42,13 +42,13 @@ class OpenAIResponsesCompactionArgs(TypedDict, total=False):
 class OpenAIResponsesCompactionAwareSession(Session, Protocol):
     """A session whose history can be compacted."""
 
-    async def run_compaction(self, args: OpenAIResponsesCompactionArgs | None = None) -> Any:
+    async def run_compaction(self, args: OpenAIResponsesCompactionArgs | None = None) -> object:
         """Compact the history if it is time to, or if `force` says so."""
         ...
 
 
 def is_openai_responses_compaction_aware_session(
-    session: Any,
+    session: object,
 ) -> TypeGuard[OpenAIResponsesCompactionAwareSession]:
     """Whether a session can be asked to compact its history."""
     return callable(getattr(session, "run_compaction", None))

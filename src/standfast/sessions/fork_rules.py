@@ -32,7 +32,7 @@ from standfast.sessions.writer_rules import all_written
 Recode = Callable[[Item], Item]
 
 
-class Cut(NamedTuple):
+class ForkStart(NamedTuple):
     """Which rows, among those of which box, a fork begins with; and each writer's lowest number behind them."""
 
     box: int
@@ -70,7 +70,7 @@ def fork(
     yield from until_done(Look(new, cells=(GENERATIONS,)), decide, lane)
 
 
-def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
+def _copied(name: Name, found: ForkStart, recode: Recode | None) -> Arrange:
     """The fork's history: ranges of the source's, unless each item is written anew."""
     if recode is not None:
         return Arrange([[(encode(recode(decode(row.data))), row.tagged()) for row in found.rows]])
@@ -81,7 +81,7 @@ def _copied(name: Name, found: Cut, recode: Recode | None) -> Arrange:
     return Arrange([part._replace(of=name) for part in parts])
 
 
-def cut_at(sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
+def cut_at(sight: Sight, boxes: Boxes, at: Position | None) -> ForkStart:
     """What a fork at that position begins with."""
     live = sight.rows[0]
     if at is None or at.generation is None:
@@ -102,4 +102,4 @@ def cut_at(sight: Sight, boxes: Boxes, at: Position | None) -> Cut:
     for row in (*items[index:], *behind):
         if row.tag is not None and row.tag.writer:
             lowest[row.tag.writer] = min(row.tag.ordinal, lowest.get(row.tag.writer, row.tag.ordinal))
-    return Cut(box, rows, items[:index], lowest)
+    return ForkStart(box, rows, items[:index], lowest)

@@ -44,7 +44,7 @@ GENERATIONS_KEPT = 3
 Boxes = Mapping[int, Sequence[Row]]
 
 
-class Kept(NamedTuple):
+class KeptGeneration(NamedTuple):
     """What the session's cell says of one generation."""
 
     number: int
@@ -53,13 +53,13 @@ class Kept(NamedTuple):
     by: str | None = None
 
 
-def kept_in(sight: Sight) -> list[Kept]:
+def kept_in(sight: Sight) -> list[KeptGeneration]:
     """The generations of the present incarnation, oldest first."""
     cell = sight.cells.get(GENERATIONS)
-    return [Kept(*one) for one in json.loads(cell.value)] if cell is not None and cell.alive else []
+    return [KeptGeneration(*one) for one in json.loads(cell.value)] if cell is not None and cell.alive else []
 
 
-def kept_value(kept: Sequence[Kept]) -> bytes:
+def kept_value(kept: Sequence[KeptGeneration]) -> bytes:
     """The session's cell that says this of its generations; who is left out where nobody said it."""
     return json.dumps([one if one.by is not None else one[:3] for one in kept]).encode()
 
@@ -212,7 +212,7 @@ def _arranged(
     by: str | None = None,
 ) -> Change:
     """The change that arranges rows and keeps one generation more, forgetting the oldest."""
-    kept = [*kept_in(sight), Kept(arrange.box, sight.now, item_count, by)][-GENERATIONS_KEPT:]
+    kept = [*kept_in(sight), KeptGeneration(arrange.box, sight.now, item_count, by)][-GENERATIONS_KEPT:]
     stay = {one.number for one in kept}
     return Change(
         name,

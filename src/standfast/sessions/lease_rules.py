@@ -35,8 +35,8 @@ class Ticket(msgspec.Struct, frozen=True):
         return not 0 <= now - self.at <= TICKET_S
 
 
-class Held(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the cell says. A `ttl_s` of 0: nobody holds it."""
+class LeaseState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the cell of a session's lease says. A `ttl_s` of 0: nobody holds it."""
 
     number: int = 0
     nonce: str = ""
@@ -54,14 +54,14 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.ttl_s or not 0 <= now - self.since < self.ttl_s
 
 
-_decoder = msgspec.json.Decoder(Held)
+_decoder = msgspec.json.Decoder(LeaseState)
 _encode = msgspec.json.Encoder().encode
 
 
-def held_in(sight: Sight) -> Held:
+def lease_state_in(sight: Sight) -> LeaseState:
     """What a session's lease cell says; it outlives a clear, so whether it is alive does not matter."""
     value = value_of(sight, LEASE)
-    return Held() if value is None else _decoder.decode(value)
+    return LeaseState() if value is None else _decoder.decode(value)
 
 
 # --- fencing ---------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def lost_lease(name: Name, fence: Fence | None, sight: Sight) -> LeaseLostError 
     """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
     if fence is None:
         return None
-    held = held_in(sight)
+    held = lease_state_in(sight)
     # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
     # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
     is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
@@ -122,7 +122,7 @@ def open_runs_in(sight: Sight) -> tuple[OpenRun, ...]:
 
 def is_under_way(sight: Sight, value: bytes | None) -> bool:
     """Whether the open run of that cell still holds its session's lease: then a clear leaves its record (A12, C15)."""
-    held = held_in(sight)
+    held = lease_state_in(sight)
     if value is None or held.is_over(sight.now):
         return False
     status, number = msgspec.json.decode(value)
@@ -145,7 +145,7 @@ class Asker(NamedTuple):
     """The run whose worker the lease is taken from, if it is that run's; others keep theirs."""
 
 
-class Watch(NamedTuple):
+class UnchangedLease(NamedTuple):
     """A lease as a waiter has seen it unchanged for so long, by their own clock."""
 
     number: int
@@ -165,7 +165,7 @@ class Taken(NamedTuple):
 class Busy(NamedTuple):
     """Somebody else holds it, or is to be served first."""
 
-    held: Held
+    held: LeaseState
     is_ahead: bool
     """Whether it is free, and somebody else's turn."""
 
@@ -174,11 +174,11 @@ IsGone = Callable[[str], bool]
 """Whether a process is certainly gone, by what it wrote about itself; False where that cannot be known."""
 
 
-def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> Plan[Taken | Busy]:
+def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsGone) -> Plan[Taken | Busy]:
     """Take the lease if it is free and nobody was there before; else leave a ticket, if the asker waits."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
-        held, runs = held_in(sight), open_runs_in(sight)
+        held, runs = lease_state_in(sight), open_runs_in(sight)
         if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
             return Taken(held.number, runs)
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
@@ -190,7 +190,9 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
         if (held.is_over(sight.now) or ends_it or _unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
             now = sight.now
-            taken = Held(held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now)
+            taken = LeaseState(
+                held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now
+            )
             if (yield from _written(name, sight, taken)):
                 before = (held.holder or "another holder") if held.ttl_s else ""
                 return Taken(taken.number, runs, before)
@@ -200,7 +202,7 @@ def acquire(name: Name, asker: Asker, watch: Watch | None, is_gone: IsGone) -> P
             return Busy(held, bool(ahead))
 
 
-def _unchanged(held: Held, watch: Watch | None) -> bool:
+def _unchanged(held: LeaseState, watch: UnchangedLease | None) -> bool:
     if watch is None or (watch.number, watch.renewals) != (held.number, held.renewals):
         return False
     return watch.unchanged_s >= held.ttl_s
@@ -215,11 +217,11 @@ def _renewed(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tupl
     return (*(Ticket(one.id, now) if one.id in mine else one for one in waiting), *new)
 
 
-def _change(name: Name, sight: Sight, held: Held) -> Change:
+def _change(name: Name, sight: Sight, held: LeaseState) -> Change:
     return Change(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)}, hold_s=held.ttl_s)
 
 
-def _written(name: Name, sight: Sight, held: Held) -> Plan[bool]:
+def _written(name: Name, sight: Sight, held: LeaseState) -> Plan[bool]:
     got = yield from commit([_change(name, sight, held)])
     return isinstance(got, Done)
 
@@ -235,12 +237,12 @@ def release(name: Name, fence: Fence) -> Plan[bool]:
     return (yield from _if_ours(name, fence, lambda held, now: given_up(held)))
 
 
-def _if_ours(name: Name, fence: Fence, change: Callable[[Held, float], Held]) -> Plan[bool]:
+def _if_ours(name: Name, fence: Fence, change: Callable[[LeaseState, float], LeaseState]) -> Plan[bool]:
     """Change a lease, if it is still the newest; whether it was."""
-    tried: Held | None = None
+    tried: LeaseState | None = None
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-        held = held_in(sight)
+        held = lease_state_in(sight)
         if not _is_ours(held, fence):
             return False
         if tried is not None and tried.ttl_s and held.renewals >= tried.renewals:
@@ -250,18 +252,18 @@ def _if_ours(name: Name, fence: Fence, change: Callable[[Held, float], Held]) ->
             return True
 
 
-def _is_ours(held: Held, fence: Fence) -> bool:
+def _is_ours(held: LeaseState, fence: Fence) -> bool:
     return bool(held.ttl_s) and (held.number, held.nonce) == (fence.number, fence.nonce or held.nonce)
 
 
-def given_up(held: Held) -> Held:
+def given_up(held: LeaseState) -> LeaseState:
     """The cell after its holder gave up: the number and those who wait stay."""
-    return Held(held.number, held.nonce, tickets=held.tickets)
+    return LeaseState(held.number, held.nonce, tickets=held.tickets)
 
 
 def release_put(sight: Sight, fence: Fence) -> Mapping[str, bytes]:
     """The cells that give a lease up within a step that does more; none if it is not this one's any more."""
-    held = held_in(sight)
+    held = lease_state_in(sight)
     return {LEASE: _encode(given_up(held))} if _is_ours(held, fence) else {}
 
 
@@ -269,7 +271,7 @@ def withdraw(name: Name, ticket: str, nonce: str | None = None) -> Plan[None]:
     """Take a ticket back: its waiter does not wait any more. `nonce`: also the lease, if they got it meanwhile."""
     while True:
         sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-        held = held_in(sight)
+        held = lease_state_in(sight)
         now = given_up(held) if nonce is not None and held.ttl_s and held.nonce == nonce else held
         now = msgspec.structs.replace(now, tickets=tuple(one for one in now.tickets if one.id != ticket))
         if now == held or (yield from _written(name, sight, now)):
@@ -283,10 +285,10 @@ def revoke(name: Name, nonce: str, lane: Lane | None = None) -> Plan[int]:
     """
 
     def decide(sight: Sight) -> Decision[int]:
-        held = held_in(sight)
+        held = lease_state_in(sight)
         if held.nonce == nonce:  # the answer was lost
             return held.number, []
-        taken = Held(held.number + 1, nonce, tickets=held.tickets)
+        taken = LeaseState(held.number + 1, nonce, tickets=held.tickets)
         return taken.number, [_change(name, sight, taken)]
 
     return (yield from until_done(Look(name, cells=(LEASE,), mark=False), decide, lane))[0]

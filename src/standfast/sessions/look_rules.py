@@ -17,7 +17,7 @@ import msgspec
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_value
 from standfast.sessions.generation_rules import id_of_generation
-from standfast.sessions.lease_rules import held_in
+from standfast.sessions.lease_rules import lease_state_in
 from standfast.sessions.port import Look, Name, Plan, Row, Rows, Sight
 from standfast.sessions.records import Hit, Holder, Origin, Record, RecordPage, RequestCost, RunUsage, SearchPage
 from standfast.sessions.rules import (
@@ -254,7 +254,7 @@ def _read_store_cursor(text: str | None) -> tuple[str | None, str | None, str | 
 def holder(name: Name) -> Plan[Holder | None]:
     """Who holds the lease, by the store's clock; None if nobody does, or its time is over (B14)."""
     sight = yield from look(Look(name, cells=(LEASE,), mark=False))
-    held = held_in(sight)
+    held = lease_state_in(sight)
     if held.is_over(sight.now):
         return None
     waiting = sum(not one.has_lapsed(sight.now) for one in held.tickets)
@@ -309,7 +309,7 @@ def cost_in(given: Item) -> RequestCost:
 # --- a session in a listing ------------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class ListedSession(NamedTuple):
     """What a listing shows of one session."""
 
     session_id: str
@@ -323,13 +323,13 @@ class Seen(NamedTuple):
 
 def list_seen(
     after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
-) -> Plan[tuple[list[Seen], str | None]]:
+) -> Plan[tuple[list[ListedSession], str | None]]:
     """Sessions whose ids begin so and that were changed since, newest change first, as people want to see them.
 
     With the cursor of the next page. By the store's own order: it ends at the first that is older, so that a page costs
     what it shows. A prefix is looked for by walking through the listing.
     """
-    found: list[Seen] = []
+    found: list[ListedSession] = []
     size = WINDOW if prefix else min(WINDOW, limit + 1)
     while True:
         some = yield from listing("session", after, size, {})
@@ -345,13 +345,13 @@ def list_seen(
             return found, None
 
 
-def seen(session_id: str, created: float, updated: float, *, details: bool) -> Plan[Seen]:
+def seen(session_id: str, created: float, updated: float, *, details: bool) -> Plan[ListedSession]:
     """One session as a listing shows it; the count costs what the history is long, where the store has to count."""
     if not details:
-        return Seen(session_id, created, updated, None, None, ())
+        return ListedSession(session_id, created, updated, None, None, ())
     name = Name("session", session_id)
     rows = (Rows(after=0, limit=FIRST_ROWS),)
     sight = yield from look(Look(name, prefixes=(OPEN_RUN,), rows=rows, mark=False, count=True))
     runs = tuple(sorted(cell.removeprefix(OPEN_RUN) for cell in sight.cells if cell.startswith(OPEN_RUN)))
     said_first = first_words([item for _, item in items_of(sight.rows[0], unreported)])
-    return Seen(session_id, created, updated, sight.count, said_first, runs)
+    return ListedSession(session_id, created, updated, sight.count, said_first, runs)

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from standfast.sessions.generation_rules import Boxes, everything, id_of_generation, kept_in, kept_numbers, kept_value
-from standfast.sessions.lease_rules import held_in
+from standfast.sessions.lease_rules import lease_state_in
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
 from standfast.sessions.rules import GENERATIONS, LEASE, MEND, OPEN_RUN, commit, fault_of, faulty, look, value_of
 
@@ -125,7 +125,7 @@ def _newest_mend(sight: Sight) -> int:
 
 def is_held(sight: Sight, is_gone: Callable[[str], bool]) -> bool:
     """Whether somebody holds the session, as far as can be known."""
-    held = held_in(sight)
+    held = lease_state_in(sight)
     return not held.is_over(sight.now) and not is_gone(held.process)
 
 

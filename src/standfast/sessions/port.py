@@ -267,11 +267,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """Rows, boxes and times of a name that was kept elsewhere: for imports, and always with `touch`."""
     sweep: tuple[str, ...] = ()
     """Remove the cells whose names begin with one of these."""
-    put: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
-    """Cells to write (None: remove)."""
     touch: bool = False
     """The name has changed: make it if it is not there, move its time on, put it first in the listing, renew its
     expiry (A20). A change without this (a lease, a ticket) does none of it."""
+    put: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
+    """Cells to write (None: remove); behind `touch`, so that those of a new name are alive."""
     labels: Mapping[str, str] | None = None
     """What a listing shows and filters by; replaces what was there."""
     hold_s: float = 0.0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, Self, get_args, overload, runtime_checkable
 
 from standfast.ground.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast.ground.jsonvalue import Item
@@ -75,7 +75,7 @@ def resolve_session_limit(explicit_limit: int | None, settings: SessionSettings 
     return None if settings is None else coerce_session_settings(settings).limit
 
 
-def check_limit(limit: Any) -> None:
+def check_limit(limit: object) -> None:
     """Refuse a limit that is not None or a whole number of zero or more (A2)."""
     if limit is None:
         return
@@ -93,7 +93,7 @@ LIMIT_MAX = 2**40
 """A larger limit asks for no more than this one: no history is as long, and a server has no number that is larger."""
 
 
-def page_size(limit: Any) -> int:
+def page_size(limit: int | None) -> int:
     """The limit of a page: a whole number, and one that every store can be asked for."""
     if limit is None:
         raise InvalidLimitError("a page without a limit is no page", "Give the number of items wanted.")
@@ -108,7 +108,7 @@ def effective_limit(limit: int | None, settings: SessionSettings | None) -> int 
     return None if limit is None else page_size(limit)
 
 
-def check_session_id(session_id: Any) -> str:
+def check_session_id(session_id: object) -> str:
     """The id itself, if it is a non-empty string (A18)."""
     if not isinstance(session_id, str) or not session_id:
         raise InvalidSessionIdError(
@@ -117,7 +117,7 @@ def check_session_id(session_id: Any) -> str:
     return session_id
 
 
-def check_text_id(session_id: Any) -> str:
+def check_text_id(session_id: object) -> str:
     """The id itself, if a database that keeps text can hold it exactly (A18)."""
     found = check_session_id(session_id)
     if "\0" in found or not is_name(found):
@@ -498,7 +498,24 @@ def _place_of(session: object, attribute: str) -> int:
     return next((place for place, kind in enumerate(order) if attribute in vars(kind)), len(order))
 
 
-def require(session: Any, ability: Ability) -> Any:
+@overload
+def with_ability(session: object, ability: Literal["append"]) -> CanAppend | None: ...
+
+
+@overload
+def with_ability(session: object, ability: Literal["lease"]) -> CanLease | None: ...
+
+
+@overload
+def with_ability(session: object, ability: Literal["corrupt"]) -> CanReportCorrupt | None: ...
+
+
+def with_ability(session: object, ability: Ability) -> object | None:
+    """The session as what this ability makes of it; None if it does not declare it."""
+    return session if ability in abilities(session) else None
+
+
+def require(session: object, ability: Ability) -> Any:
     """The session, if it declares the ability; raises AbilityMissingError with what to do if not."""
     if ability not in abilities(session):
         raise AbilityMissingError(

@@ -80,6 +80,8 @@ Report = Callable[[Row, str], None]
 """Told of each record that is no item, wherever one is left out of a history."""
 
 WINDOW = 16
+# The least by which a look is widened that has found too few items among records that are none: it grows four times as
+# wide each time, so that a history full of broken records costs a few looks and not one for each of them.
 
 EVERY_AT_ONCE, EVERY_LOOKS_MAX = 256, 8
 # How many names of a listing are read at once where all of them are, and how often those that came meanwhile.

@@ -199,7 +199,7 @@ def _added(talk: Talk, event: Added) -> Talk:
 
 
 def _placed(talk: Talk, part: Part) -> Talk:
-    """In the server's order: behind everything it had before, in front of what it has not got yet."""
+    """Place a new item in the server's order: behind all that it has, before what it has not got yet."""
     old = talk.part(part.id)
     if old is not None and old.known:
         return put(talk, part)  # it keeps its place on a new connection
@@ -209,7 +209,7 @@ def _placed(talk: Talk, part: Part) -> Talk:
 
 
 def _removed(talk: Talk, item_id: str) -> Talk:
-    """Somebody else took an item back: it will not be history. A call stays, it may have been done."""
+    """Drop an item that somebody else took back: it will not be history. A call stays, it may have been done."""
     part = talk.part(item_id)
     if part is None or part.kind == "output":
         return talk
@@ -253,7 +253,7 @@ def _answered(talk: Talk, event: ReplyEnded, shown: list[Shown]) -> Talk:
 
 
 def _refused(talk: Talk, event: ReplyRefused, shown: list[Shown]) -> Talk:
-    """Asked for again within a bound: a server that refuses for ever must not be asked for ever."""
+    """Ask again for a reply that was refused, so often and no more: a server may refuse for ever."""
     asks = tuple(evolve(ask, tries=ask.tries + 1) if ask.ours and ask.by is None else ask for ask in talk.asks)
     given_up = tuple(ask for ask in asks if ask.ours and ask.by is None and ask.tries >= event.bound)
     if given_up:
@@ -265,7 +265,7 @@ def _refused(talk: Talk, event: ReplyRefused, shown: list[Shown]) -> Talk:
 
 
 def _interrupted(talk: Talk, event: Interrupted, shown: list[Shown]) -> Talk:
-    """What has not been heard by now never will be. Decided here, before any frame leaves."""
+    """Cut replies: what was not heard of them by now never will be. Decided here, before any frame leaves."""
     parts = []
     for part in talk.open:
         concerned = part.kind == "spoken" and not part.cut and (event.only is None or part.id == event.only)

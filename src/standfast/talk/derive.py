@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from standfast.talk.items import item_of
+from standfast.talk.items import call_item_of, item_of
 from standfast.talk.model_events import (
     RealtimeModelAudioDoneEvent,
     RealtimeModelAudioEvent,
@@ -77,11 +77,11 @@ def model_events(frame: Mapping[str, Any]) -> list[RealtimeModelEvent]:
     return [RealtimeModelOtherEvent(dict(frame))] if kind in OTHER else []
 
 
-def _id(response: Any) -> str | None:
+def _id(response: object) -> str | None:
     return response.get("id") if isinstance(response, Mapping) else None
 
 
-def _item(item: dict[str, Any], previous: Any) -> list[RealtimeModelEvent]:
+def _item(item: dict[str, Any], previous: str | None) -> list[RealtimeModelEvent]:
     if item.get("type") != "message":
         return []
     made = item_of(item, previous_item_id=previous)
@@ -95,7 +95,7 @@ def _output_item(item: dict[str, Any], done: bool) -> list[RealtimeModelEvent]:
         call = RealtimeModelToolCallEvent(
             item.get("name") or "", item.get("call_id") or "", item.get("arguments") or "", item.get("id")
         )
-        return [RealtimeModelItemUpdatedEvent(item_of(item)), call]
+        return [RealtimeModelItemUpdatedEvent(call_item_of(item)), call]
     status = item.get("status")
     if status not in ("in_progress", "completed", "incomplete"):
         status = "completed" if done else "in_progress"

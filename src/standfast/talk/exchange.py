@@ -36,11 +36,10 @@ from standfast.talk.hearing import TAIL_MS, Hearing
 from standfast.talk.link import Link
 from standfast.talk.plain import PlainLink
 from standfast.talk.playback import Playback
-from standfast.talk.settings import SPOKEN_MS_PER_CHAR
+from standfast.talk.settings import ALL_MS, SPOKEN_MS_PER_CHAR
 from standfast.talk.talk import Talk
 from standfast.talk.wire import changed_settings
 
-_ALL_MS = 1 << 30
 AUDIO_KEPT_BYTES_MAX = 2_880_000
 """A minute of 24 kHz pcm16: how much input is kept to be said again."""
 
@@ -111,7 +110,7 @@ class Exchange:
         """On an attached call the server plays, and says when it has stopped and what it has cut."""
         kind, response = frame.get("type"), frame.get("response_id")
         if kind == "output_audio_buffer.stopped":
-            heard = {part.id: _ALL_MS for part in self.talk.open if part.response == response and part.kind == "spoken"}
+            heard = {part.id: ALL_MS for part in self.talk.open if part.response == response and part.kind == "spoken"}
             return self.tell(Played(heard), now)
         if kind == "output_audio_buffer.cleared":
             return self.tell(Interrupted(self.heard(now)), now)
@@ -172,8 +171,8 @@ class Exchange:
                 link.has |= link.base_ids  # so that whoever asked about one of them is answered
         return shown
 
-    def settle(self, now: float) -> list[Shown]:
-        """What follows by itself after something other than a frame."""
+    def follow_up(self, now: float) -> list[Shown]:
+        """Do what follows by itself when something other than a frame has happened; what is worth showing of it."""
         return self._after(now)
 
     # --- the short lane ----------------------------------------------------------------------------------------------
@@ -261,7 +260,7 @@ class Exchange:
         for item_id in over:
             track = self.playback.tracks[item_id]
             if not track.missing_ms:
-                heard[item_id] = _ALL_MS
+                heard[item_id] = ALL_MS
         return self.tell(Played(heard, over), now) if heard else []
 
     def interrupt(self, now: float, *, by_server: bool = False) -> list[Shown]:
@@ -442,7 +441,7 @@ class Exchange:
             self.handoff_texts[self.talk.changes[-1].number] = text
         return shown
 
-    def refuse_change(self, number: int, why: Any, text: str | None, now: float) -> list[Shown]:
+    def refuse_change(self, number: int, why: object, text: str | None, now: float) -> list[Shown]:
         """A change cannot be made: its agent could not be resolved."""
         self.handoff_texts.pop(number, None)
         return [*self.tell(ChangeRefused(number, why, text), now), *self._after(now)]

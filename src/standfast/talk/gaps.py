@@ -14,10 +14,8 @@ from typing import Any
 
 from standfast.engine.run import Call
 from standfast.talk.events import Added, CallMade, Event, Frame, ItemDone, Played, ReplyEnded, ReplyStarted, Spoke
-from standfast.talk.settings import SPOKEN_MS_PER_CHAR
+from standfast.talk.settings import ALL_MS, SPOKEN_MS_PER_CHAR
 from standfast.talk.talk import SPEECH
-
-WHOLE_MS = 1 << 30
 
 
 @dataclass(slots=True)
@@ -29,7 +27,7 @@ class Search:
     """Items that were known and not finished: their fetched copies say what became of them."""
     newest: str | None = None
     """The newest item, if we have never seen it."""
-    _last: Any = None
+    _last: object = None
     """The item that the probe stands behind."""
     _probed: bool = False
     _answered: bool = False
@@ -91,7 +89,7 @@ class Search:
             return [ItemDone(item_id)]
         return []
 
-    def placed(self, previous: Any, has: Collection[str]) -> None:
+    def placed(self, previous: object, has: Collection[str]) -> None:
         """The probe stands behind this item."""
         self._answered, self._last = True, previous
         if isinstance(previous, str) and previous not in has and previous != "root":
@@ -118,7 +116,7 @@ class Search:
             found.append(Spoke(item_id, said, len(said) * SPOKEN_MS_PER_CHAR))
         if is_whole:
             # Nobody was there to say what was heard, and nobody has cut it: its transcript would be gone.
-            found += [ItemDone(item_id), Played({item_id: WHOLE_MS})]
+            found += [ItemDone(item_id), Played({item_id: ALL_MS})]
             # A whole reply at the end has answered all that the server had.
             if item_id == self._last:
                 found += [ReplyStarted(item_id, set(has)), ReplyEnded(item_id, "completed")]

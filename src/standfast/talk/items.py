@@ -18,7 +18,7 @@ class Record:
     _defaults: ClassVar[dict[str, Any]] = {}
     _required: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         names = [name for name in inspect.get_annotations(cls) if not name.startswith("_")]
         cls._defaults = {**cls._defaults, **{name: cls.__dict__[name] for name in names if name in cls.__dict__}}
@@ -31,7 +31,7 @@ class Record:
         self.__dict__.update(self._defaults)
         self.__dict__.update(fields)
 
-    def model_dump(self, *, exclude_none: bool = False, mode: str = "python", **_: Any) -> dict[str, Any]:
+    def model_dump(self, *, exclude_none: bool = False, mode: str = "python", **_: object) -> dict[str, Any]:
         """The item as a JSON object, with whatever is inside it."""
         return {
             name: _dumped(value, exclude_none)
@@ -65,7 +65,7 @@ class Record:
         return f"{type(self).__name__}({fields})"
 
 
-def _dumped(value: Any, exclude_none: bool) -> Any:
+def _dumped(value: object, exclude_none: bool) -> object:
     if isinstance(value, Record):
         return value.model_dump(exclude_none=exclude_none)
     if isinstance(value, list):
@@ -185,27 +185,36 @@ _PARTS: dict[str, type[Record]] = {
 }
 
 
-def part_of(part: Any, role: str) -> Any:
+def part_of(part: object, role: str) -> Record | None:
     """A content part as its class, in any of the wire's spellings; None for one that nobody can show."""
     if isinstance(part, Record):
         return part
-    kind = _PARTS.get(part.get("type", "")) if isinstance(part, dict) else None
+    if not isinstance(part, dict):
+        return None
+    kind = _PARTS.get(part.get("type", ""))
     if kind is None or (role == "assistant") != (kind in (AssistantText, AssistantAudio)):
         return None
     return kind(**{**part, "type": kind._defaults["type"]})
 
 
-def item_of(raw: dict[str, Any], *, previous_item_id: str | None = None, status: str | None = None) -> Any:
+def call_item_of(raw: dict[str, Any], *, previous_item_id: str | None = None) -> RealtimeToolCallItem:
+    """A call of the wire as an item."""
+    return RealtimeToolCallItem(
+        item_id=raw.get("id") or "",
+        previous_item_id=previous_item_id,
+        call_id=raw.get("call_id"),
+        status="in_progress",
+        arguments=raw.get("arguments") or "",
+        name=raw.get("name") or "",
+    )
+
+
+def item_of(
+    raw: dict[str, Any], *, previous_item_id: str | None = None, status: str | None = None
+) -> RealtimeItem | None:
     """A message or call of the wire as an item; None for anything else."""
     if raw.get("type") == "function_call":
-        return RealtimeToolCallItem(
-            item_id=raw.get("id") or "",
-            previous_item_id=previous_item_id,
-            call_id=raw.get("call_id"),
-            status="in_progress",
-            arguments=raw.get("arguments") or "",
-            name=raw.get("name") or "",
-        )
+        return call_item_of(raw, previous_item_id=previous_item_id)
     if raw.get("type") != "message":
         return None
     role = raw.get("role") or "assistant"

@@ -176,7 +176,7 @@ class Link:
             self.uncommitted = place
         self.written += size
 
-    def note_sent(self, key: str, body: Any, text: str | None = None) -> None:
+    def note_sent(self, key: str, body: Mapping[str, Any], text: str | None = None) -> None:
         """A frame was handed to the connection."""
         kind, _, rest = key.partition("/")
         match kind:
@@ -290,7 +290,7 @@ class Link:
 
     # --- items -------------------------------------------------------------------------------------------------------
 
-    def _added(self, item: Mapping[str, Any], previous: Any) -> list[Event]:
+    def _added(self, item: Mapping[str, Any], previous: object) -> list[Event]:
         item_id = item.get("id")
         if not isinstance(item_id, str) or item_id in self.has:
             return []
@@ -373,7 +373,7 @@ class Link:
     def _transcribed(self, item: Mapping[str, Any], texts: list[Any]) -> list[Event]:
         return [Transcribed(str(item.get("id")), text) for text in texts[:1] if isinstance(text, str)]
 
-    def _item_done(self, item: Mapping[str, Any], response: Any) -> list[Event]:
+    def _item_done(self, item: Mapping[str, Any], response: str | None) -> list[Event]:
         item_id = item.get("id")
         if not isinstance(item_id, str) or response in self.outside:
             return []

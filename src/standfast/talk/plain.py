@@ -20,7 +20,7 @@ from standfast.talk.events import (
     ReplyStarted,
     Transcribed,
 )
-from standfast.talk.items import AssistantMessageItem, InputAudio, UserMessageItem
+from standfast.talk.items import AssistantMessageItem, InputAudio, RealtimeItem, UserMessageItem
 from standfast.talk.link import Link
 from standfast.talk.model_events import (
     RealtimeModelEvent,
@@ -88,7 +88,7 @@ class PlainLink(Link):
             self.reply_of[item_id] = response
         return [Added(item_id, "spoken", response or self.active, guarded=self.guarded)]
 
-    def _item(self, item: Any) -> list[Event]:
+    def _item(self, item: RealtimeItem) -> list[Event]:
         known = item.item_id in self.has
         if isinstance(item, AssistantMessageItem):
             found = self.began(item.item_id, self.active)
@@ -147,7 +147,7 @@ class PlainLink(Link):
             body = RealtimeModelSendUserInput(part.text or "")
         return Frame(f"{'note' if part.kind == 'note' else 'item'}/{part.id}", body)
 
-    def note_sent(self, key: str, body: Any, text: str | None = None) -> None:
+    def note_sent(self, key: str, body: object, text: str | None = None) -> None:
         """Something was handed to the transport."""
         kind, _, rest = key.partition("/")
         if kind in ("item", "note"):

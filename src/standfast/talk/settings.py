@@ -152,6 +152,9 @@ class RealtimeUserInputMessage(TypedDict):
 RealtimeUserInput: TypeAlias = str | RealtimeUserInputMessage
 """What a user typed."""
 
+ALL_MS = 1 << 30
+"""Longer than any reply: says that all of one was heard, however long it is."""
+
 PCM_RATE, G711_RATE = 24_000, 8_000
 _PCM, _ULAW, _ALAW = (
     ("pcm16", "audio/pcm", "pcm"),
@@ -173,7 +176,7 @@ def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> 
     return {"type": "audio/pcma"} if kind in _ALAW else None
 
 
-def format_name(value: Any) -> str | None:
+def format_name(value: object) -> str | None:
     """The name in an audio format, however it is given."""
     if isinstance(value, Mapping):
         value = value.get("type")

@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.ground.errors import UserError
 from standfast.ground.jsonvalue import Item
 from standfast.talk.settings import to_realtime_audio_format
+
+if TYPE_CHECKING:
+    from standfast.llm.offers import OfferedFunction, OfferedHandoff
 
 DEFAULT_MODEL = "gpt-realtime-2.1"
 DEFAULT_MODEL_SETTINGS: dict[str, Any] = {
@@ -118,23 +121,23 @@ def _audio(settings: Mapping[str, Any], attached: bool) -> dict[str, Any]:
     return {name: side for name, side in (("input", heard), ("output", spoken)) if side}
 
 
-def _is_set(value: Any) -> bool:
+def _is_set(value: object) -> bool:
     return value is not _MISSING and value is not None
 
 
-def _detection(value: Any) -> Any:
+def _detection(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     plain = {name: one for name, one in value.items() if name not in _CAMEL}
     return {**{_CAMEL[name]: one for name, one in value.items() if name in _CAMEL}, **plain}
 
 
-def _prompt(prompt: Any) -> dict[str, Any]:
+def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
     names = ("id", "variables", "version")
     return {name: prompt[name] for name in names if prompt.get(name) is not None}
 
 
-def tool_object(tool: Any) -> dict[str, Any]:
+def tool_object(tool: OfferedFunction) -> dict[str, Any]:
     """A function tool as the wire describes it; refuses what voice calls cannot have."""
     schema = getattr(tool, "params_json_schema", None)
     if not isinstance(schema, Mapping):
@@ -150,7 +153,7 @@ def tool_object(tool: Any) -> dict[str, Any]:
     return {"type": "function", "name": tool.name, "description": tool.description, "parameters": dict(schema)}
 
 
-def _handoff(handoff: Any) -> dict[str, Any]:
+def _handoff(handoff: OfferedHandoff) -> dict[str, Any]:
     return {
         "type": "function",
         "name": handoff.tool_name,
@@ -226,7 +229,7 @@ def _content(content: Any, role: str) -> list[dict[str, Any]]:
     return parts
 
 
-def _text_of(output: Any) -> str:
+def _text_of(output: object) -> str:
     if not isinstance(output, list):
         return "" if output is None else str(output)
     texts = [str(part.get("text", "")) for part in output if isinstance(part, Mapping)]
@@ -260,7 +263,7 @@ def seeds(history: list[Item], own: Sequence[tuple[str, Item]] = ()) -> list[tup
     return found
 
 
-def typed_content(message: Any) -> tuple[str, tuple[Item, ...]]:
+def typed_content(message: object) -> tuple[str, tuple[Item, ...]]:
     """What a user typed, as text and, where it is more than that, as content parts. Unknown parts are refused."""
     if isinstance(message, str):
         return message, ()

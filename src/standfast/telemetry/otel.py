@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from opentelemetry import context, metrics, trace
@@ -25,9 +25,12 @@ from standfast.ground import operators
 from standfast.ground.errors import SettingTypeError
 from standfast.telemetry import switch as telemetry_switch
 from standfast.telemetry.records import processors
-from standfast.telemetry.run_records import RunRecord, record_of
-from standfast.words.items import ItemHelpers, to_plain
+from standfast.telemetry.run_records import RunSpanRecord, TracedConfig, record_of
+from standfast.words.items import ItemHelpers, ModelResponse, to_plain
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from standfast.ground.jsonvalue import Item
 
 SCOPE = "standfast"
 
@@ -76,7 +79,7 @@ RUN_STATUS = "standfast.run.status"
 RUN_TURNS = "standfast.run.turns"
 RUN_OWNER = "standfast.run.owner"
 LAST_AGENT = "standfast.run.last_agent"
-REQUESTS = "standfast.words.usage.requests"
+REQUESTS = "standfast.usage.requests"
 TRACE_ID = "standfast.trace_id"
 GROUP_ID = "standfast.group_id"
 METADATA = "standfast.metadata."
@@ -120,7 +123,7 @@ operators.watch(_add_event)
 # --- whoever traces a run --------------------------------------------------------------------------------------------
 
 
-def tracer_for(config: Any) -> RunTracer | None:
+def tracer_for(config: TracedConfig) -> RunTracer | None:
     """Whoever traces runs of this config; None where OpenTelemetry has not been told what to do with spans."""
     # The switch is looked at last: it asks the environment, and most programs have nobody who listens.
     if config.tracing_disabled:
@@ -132,13 +135,13 @@ def tracer_for(config: Any) -> RunTracer | None:
     return RunTracer(NoOpTracer() if tracer is None else tracer, config)
 
 
-def tracer_from(settings: Any) -> Any:
+def tracer_from(settings: object) -> trace.Tracer | None:
     """OpenTelemetry's tracer for us, of the provider that these settings name; None if that one makes no spans."""
     return _tracer_of(_provider(settings))
 
 
-def _provider(settings: Any) -> Any:
-    given = settings.get("tracer_provider") if isinstance(settings, Mapping) else None
+def _provider(settings: object) -> trace.TracerProvider:
+    given: trace.TracerProvider | None = settings.get("tracer_provider") if isinstance(settings, Mapping) else None
     if given is None:
         return trace.get_tracer_provider()
     if not hasattr(given, "get_tracer"):
@@ -149,7 +152,7 @@ def _provider(settings: Any) -> Any:
     return given
 
 
-def _tracer_of(provider: Any) -> Any:
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer | None:
     """The provider's tracer for us; None for those that make no spans. Remembered, for runs are many."""
     global _known
     known, tracer = _known
@@ -162,17 +165,17 @@ def _tracer_of(provider: Any) -> Any:
     return tracer
 
 
-_known: tuple[Any, Any] = (None, None)
+_known: tuple[trace.TracerProvider | None, trace.Tracer | None] = (None, None)
 
 
 class RunTracer:
     """Makes the spans of one run, with what its config lets them hold."""
 
-    def __init__(self, tracer: Any, config: Any) -> None:
+    def __init__(self, tracer: trace.Tracer, config: TracedConfig) -> None:
         self._tracer, self.config = tracer, config
         self.content: bool = config.trace_include_sensitive_data
 
-    def under(self, config: Any) -> RunTracer | None:
+    def under(self, config: TracedConfig) -> RunTracer | None:
         """Whoever traces a nested run, which may have a config of its own."""
         return None if config.tracing_disabled else RunTracer(self._tracer, config)
 
@@ -190,7 +193,13 @@ class RunSpan:
     """One span. Entered and left in one task, so that parallel calls stay beside each other."""
 
     def __init__(
-        self, tracer: Any, kind: str, name: str, attributes: Attributes, content: bool, record: RunRecord | None
+        self,
+        tracer: trace.Tracer,
+        kind: str,
+        name: str,
+        attributes: Attributes,
+        content: bool,
+        record: RunSpanRecord | None,
     ) -> None:
         self._tracer, self._kind, self._name, self._attributes = tracer, kind, name, attributes
         self._content, self._record = content, record
@@ -232,7 +241,7 @@ class RunSpan:
             self._span.end()
 
 
-def mark_failed(span: Any, error: BaseException, *, content: bool) -> None:
+def mark_failed(span: trace.Span, error: BaseException, *, content: bool) -> None:
     """Put on a span what ended its work; the error's text only with `content`."""
     if not isinstance(error, Exception):
         span.set_attribute(CANCELLED, True)  # stopped from outside: a tripwire, a deadline, Ctrl-C
@@ -268,7 +277,7 @@ def under(prefix: str, values: Mapping[str, Any] | None) -> Attributes:
 # --- what each kind of span begins with ------------------------------------------------------------------------------
 
 
-def _run_start(facts: Facts, config: Any, content: bool) -> Attributes:
+def _run_start(facts: Facts, config: TracedConfig, content: bool) -> Attributes:
     owner, agent = facts["owner"], facts["agent"]
     conversation = owner.id if owner.kind in ("session", "conversation") else None
     around = telemetry_switch.current_trace.get()  # a workflow that the program named itself
@@ -288,7 +297,7 @@ def _run_start(facts: Facts, config: Any, content: bool) -> Attributes:
     return attributes
 
 
-def _model_start(facts: Facts, config: Any, content: bool) -> Attributes:
+def _model_start(facts: Facts, config: TracedConfig, content: bool) -> Attributes:
     offer = facts["offer"]
     attributes = {
         AGENT: facts["agent"].name,
@@ -309,7 +318,7 @@ def _model_start(facts: Facts, config: Any, content: bool) -> Attributes:
     return attributes
 
 
-def _server(model: Any) -> Attributes:
+def _server(model: object) -> Attributes:
     """Where the model is asked, if it says so: an address that a program can look up in its own logs."""
     address = getattr(model, "server_address", None)
     parts = urlsplit(str(address())) if callable(address) else None
@@ -318,18 +327,18 @@ def _server(model: Any) -> Attributes:
     return {SERVER: parts.hostname, PORT: parts.port or (443 if parts.scheme in ("https", "wss") else 80)}
 
 
-def _finish_reasons(response: Any) -> list[str]:
+def _finish_reasons(response: ModelResponse) -> list[str]:
     """Why the reply ended, in the conventions' words: it calls tools, or it has come to its end."""
     kinds = {to_plain(item).get("type") for item in response.output}
     return ["tool_call" if any(str(kind).endswith("_call") for kind in kinds) else "stop"]
 
 
-def _name(model: Any) -> str | None:
+def _name(model: object) -> str | None:
     name = getattr(model, "model", None)
     return name if isinstance(name, str) else None
 
 
-def _tool_start(facts: Facts, config: Any, content: bool) -> Attributes:
+def _tool_start(facts: Facts, config: TracedConfig, content: bool) -> Attributes:
     call, tool = facts["call"], facts["tool"]
     attributes = {
         AGENT: facts["agent"].name,
@@ -343,18 +352,18 @@ def _tool_start(facts: Facts, config: Any, content: bool) -> Attributes:
     return attributes
 
 
-def _handoff_start(facts: Facts, config: Any, content: bool) -> Attributes:
+def _handoff_start(facts: Facts, config: TracedConfig, content: bool) -> Attributes:
     attributes = {AGENT: facts["agent"].name, CALL_ID: facts["call"].id}
     if content:
         attributes[ARGUMENTS] = _text(facts["call"].arguments)
     return attributes
 
 
-def _guardrail_start(facts: Facts, config: Any, content: bool) -> Attributes:
+def _guardrail_start(facts: Facts, config: TracedConfig, content: bool) -> Attributes:
     return {AGENT: facts["agent"].name, GUARDRAIL: facts["guardrail"], GUARDRAIL_STAGE: facts["stage"]}
 
 
-_STARTS: dict[str, Callable[[Facts, Any, bool], Attributes]] = {
+_STARTS: dict[str, Callable[[Facts, TracedConfig, bool], Attributes]] = {
     "run": _run_start,
     "model": _model_start,
     "tool": _tool_start,
@@ -476,7 +485,7 @@ _instruments: tuple[Any, Any] = (None, None)
 # --- what was said ---------------------------------------------------------------------------------------------------
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A value as JSON text that any exporter can encode. An observer must not break a run over what it cannot read."""
     try:
         text = value if isinstance(value, str) else json.dumps(to_plain(value), ensure_ascii=False, default=repr)
@@ -490,7 +499,7 @@ def _messages(items: Iterable[Any]) -> str:
     return _text([_message(to_plain(item)) for item in items])
 
 
-def _message(item: Any) -> dict[str, Any]:
+def _message(item: Item) -> dict[str, Any]:
     match item:
         case {"type": "function_call" | "custom_tool_call", "name": name, "call_id": call_id}:
             arguments = item.get("arguments", item.get("input"))
@@ -507,7 +516,7 @@ def _message(item: Any) -> dict[str, Any]:
             return {"role": "assistant", "parts": [item]}  # a reasoning item, a hosted tool's call: as it is
 
 
-def _part(part: Any) -> Any:
+def _part(part: object) -> object:
     match part:
         case {"type": "output_text" | "input_text", "text": text}:
             return {"type": "text", "content": text}

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping
 from contextvars import Token
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar
 
 from standfast.ground.log_helpers import logger
 from standfast.telemetry import switch
 from standfast.telemetry.span_data import SpanData
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 TSpanData = TypeVar("TSpanData", bound=SpanData)
 
@@ -95,7 +98,7 @@ class Processors:
         """Tell these and no others."""
         self._all = tuple(processors)
 
-    def tell(self, what: str, *about: Any) -> None:
+    def tell(self, what: str, *about: _Record) -> None:
         """Call the method of this name of each; an observer must not break what it observes."""
         for processor in self._all:
             try:
@@ -196,7 +199,7 @@ class Trace(_Record):
         *,
         disabled: bool = False,
         bridge: Bridge | None = None,
-        tracer: Any = None,
+        tracer: Tracer | None = None,
     ) -> None:
         super().__init__(bridge, told=not disabled)
         self.name, self.trace_id, self.group_id, self.metadata = name, trace_id, group_id, metadata

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from standfast.telemetry import switch
 from standfast.telemetry.records import Span, Trace, gen_trace_id, processors
@@ -23,10 +23,49 @@ from standfast.words.items import to_plain
 from standfast.words.usage import Usage, model_usage_to_span_usage
 
 
-class RunRecord:
+class TracedConfig(Protocol):
+    """What of a `RunConfig` spans are made from."""
+
+    @property
+    def workflow_name(self) -> str:
+        """What the application calls what it does."""
+        ...
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id that it chose for the trace."""
+        ...
+
+    @property
+    def group_id(self) -> str | None:
+        """What several traces share."""
+        ...
+
+    @property
+    def trace_metadata(self) -> Mapping[str, Any] | None:
+        """More facts of the application's."""
+        ...
+
+    @property
+    def tracing(self) -> object:
+        """Where spans go, as the application gave it."""
+        ...
+
+    @property
+    def tracing_disabled(self) -> bool:
+        """Whether this run leaves no spans."""
+        ...
+
+    @property
+    def trace_include_sensitive_data(self) -> bool:
+        """Whether spans may hold what was said."""
+        ...
+
+
+class RunSpanRecord:
     """The record of one span of a run; a run outside of any trace gets a trace of its own around it."""
 
-    def __init__(self, kind: str, facts: Mapping[str, Any], config: Any, *, content: bool) -> None:
+    def __init__(self, kind: str, facts: Mapping[str, Any], config: TracedConfig, *, content: bool) -> None:
         self._kind, self._content = kind, content
         self._trace: Trace | None = None
         if kind == "run" and switch.current_trace.get() is None:
@@ -36,7 +75,7 @@ class RunRecord:
         self._data = _data(kind, facts, content=content)
         self._span: Span[Any] | None = None
 
-    def __enter__(self) -> RunRecord:
+    def __enter__(self) -> RunSpanRecord:
         if self._trace is not None:
             self._trace.start(mark_as_current=True)
         self._span = Span(self._data)
@@ -63,9 +102,9 @@ class RunRecord:
             self._trace.finish(reset_current=True)
 
 
-def record_of(kind: str, facts: Mapping[str, Any], config: Any, *, content: bool) -> RunRecord | None:
+def record_of(kind: str, facts: Mapping[str, Any], config: TracedConfig, *, content: bool) -> RunSpanRecord | None:
     """The record of this span; None where no processor would be told of it."""
-    return RunRecord(kind, facts, config, content=content) if processors else None
+    return RunSpanRecord(kind, facts, config, content=content) if processors else None
 
 
 def _data(kind: str, facts: Mapping[str, Any], *, content: bool) -> SpanData:

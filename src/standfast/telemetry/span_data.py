@@ -8,7 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from standfast.ground.jsonvalue import Item
+    from standfast.words.items import RawItem
 
 
 class SpanData(ABC):
@@ -116,7 +120,12 @@ class ResponseSpanData(SpanData):
 
     kind = "response"
 
-    def __init__(self, response: Any = None, input: Any = None, usage: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        response: RawItem | None = None,
+        input: str | list[Item] | None = None,
+        usage: dict[str, Any] | None = None,
+    ) -> None:
         self.response, self.input, self.usage = response, input, usage
         self._response_id: str | None = None
 

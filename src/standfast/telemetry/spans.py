@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace as otel
 from opentelemetry.trace import StatusCode
 
 from standfast.telemetry import otel as telemetry, switch as telemetry_switch
-from standfast.telemetry.records import Scope, Span, Trace, TracingProcessor, gen_trace_id, processors
+from standfast.telemetry.records import Scope, Span, Trace, TracingProcessor, TSpanData, gen_trace_id, processors
 from standfast.telemetry.span_data import (
     AgentSpanData,
     CustomSpanData,
@@ -33,11 +33,16 @@ from standfast.telemetry.span_data import (
     TurnSpanData,
 )
 
+if TYPE_CHECKING:
+    from standfast.words.items import RawItem
+
 
 class OtelBridge:
     """The OpenTelemetry span of a record; nothing happens where nobody traces."""
 
-    def __init__(self, name: str, attributes: Mapping[str, Any], tracer: Any, above: OtelBridge | None = None) -> None:
+    def __init__(
+        self, name: str, attributes: Mapping[str, Any], tracer: otel.Tracer, above: OtelBridge | None = None
+    ) -> None:
         self._name, self._attributes, self._tracer, self._above = name, attributes, tracer, above
         self._span: Any = None
         self._attached: Any = None
@@ -79,7 +84,7 @@ def trace(
     trace_id: str | None = None,
     group_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    tracing: Any = None,
+    tracing: Mapping[str, Any] | None = None,
     disabled: bool = False,
 ) -> Trace:
     """One span around everything that runs inside `with trace("Support desk"):`.
@@ -106,8 +111,12 @@ def trace(
 
 
 def _span(
-    data: Any, span_id: str | None, parent: Any, disabled: bool, attributes: Mapping[str, Any] | None = None
-) -> Span[Any]:
+    data: TSpanData,
+    span_id: str | None,
+    parent: Trace | Span[Any] | None,
+    disabled: bool,
+    attributes: Mapping[str, Any] | None = None,
+) -> Span[TSpanData]:
     is_off = disabled or telemetry_switch.is_off()
     tracer = None if is_off else _tracer(None)
     name = getattr(data, "name", None) or data.type
@@ -195,7 +204,7 @@ def generation_span(
 
 
 def response_span(
-    response: Any = None,
+    response: RawItem | None = None,
     span_id: str | None = None,
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,
@@ -278,7 +287,7 @@ def mcp_tools_span(
     return _span(MCPListToolsSpanData(server, result), span_id, parent, disabled)
 
 
-def _tracer(tracing: Any) -> Any:
+def _tracer(tracing: Mapping[str, Any] | None) -> otel.Tracer | None:
     around = get_current_trace()
     return telemetry.tracer_from(tracing) if around is None or tracing is not None else around.tracer
 
@@ -348,13 +357,17 @@ class TraceProvider:
         group_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         disabled: bool = False,
-        tracing: Any = None,
+        tracing: Mapping[str, Any] | None = None,
     ) -> Trace:
         """The same as `trace`."""
         return trace(name, trace_id, group_id, metadata, tracing, disabled)
 
     def create_span(
-        self, span_data: SpanData, span_id: str | None = None, parent: Any = None, disabled: bool = False
+        self,
+        span_data: SpanData,
+        span_id: str | None = None,
+        parent: Trace | Span[Any] | None = None,
+        disabled: bool = False,
     ) -> Span[Any]:
         """A span about this."""
         return _span(span_data, span_id, parent, disabled)
@@ -385,7 +398,7 @@ def get_trace_provider() -> TraceProvider:
     return _provider
 
 
-def set_trace_provider(provider: Any) -> None:
+def set_trace_provider(provider: TraceProvider) -> None:
     """Let another provider be told: its processors get what runs and programs do.
 
     What it makes itself is its own; runs and `trace()` make their traces and spans as before.
@@ -407,9 +420,9 @@ class TraceCtxManager(AbstractContextManager["TraceCtxManager"]):
         trace_id: str | None = None,
         group_id: str | None = None,
         metadata: dict[str, Any] | None = None,
-        tracing: Any = None,
+        tracing: Mapping[str, Any] | None = None,
         disabled: bool = False,
-        **options: Any,
+        **options: object,
     ) -> None:
         inside = get_current_trace() is not None
         self.trace = None if inside else trace(workflow_name, trace_id, group_id, metadata, tracing, disabled)

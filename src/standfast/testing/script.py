@@ -174,7 +174,7 @@ StreamEvents: TypeAlias = Sequence[Any] | Callable[[ModelCall], AsyncIterable[An
 _STEP_FIELDS = frozenset(f.name for f in fields(ModelStep))
 
 
-def coerce_step(value: Any, index: int) -> ModelStep:
+def coerce_step(value: ModelScriptItem, index: int) -> ModelStep:
     """`value` as a step; raises InvalidModelStep, naming the step, if it cannot be one."""
     if isinstance(value, ModelStep):
         step = value
@@ -274,7 +274,7 @@ def reasoning(*summary: str, item_id: str) -> dict[str, Any]:
     return ReadableItem(id=item_id, summary=parts, type="reasoning")
 
 
-def final(value: Any, **step: Any) -> ModelStep:
+def final(value: object, **step: Any) -> ModelStep:
     """The step that ends a run: a text, or any JSON value for an agent with an output type."""
     text = value if isinstance(value, str) else json.dumps(value)
     return ModelStep(output=[assistant_message(text)], **step)

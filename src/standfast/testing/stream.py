@@ -24,7 +24,7 @@ class StreamPiece(SimpleNamespace):
         """The piece as plain JSON."""
         return {name: _plain(value) for name, value in vars(self).items()}
 
-    def model_dump(self, **options: Any) -> dict[str, Any]:
+    def model_dump(self, **options: object) -> dict[str, Any]:
         """The same, by the name that typed events have for it."""
         return self.to_dict()
 
@@ -35,7 +35,7 @@ class StreamPiece(SimpleNamespace):
     __class__ = property(_known_as)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, StreamPiece):
         return value.to_dict()
     return value.to_json() if isinstance(value, Usage) else to_plain(value)
@@ -44,7 +44,7 @@ def _plain(value: Any) -> Any:
 def stream_of(
     output: Sequence[Any],
     *,
-    usage: Any = None,
+    usage: object = None,
     response_id: str | None = None,
     request_id: str | None = None,
     chunk_chars: int | None = None,
@@ -57,7 +57,7 @@ def stream_of(
 
 
 def _unnumbered(
-    output: Sequence[Any], usage: Any, response_id: str | None, request_id: str | None, chunk_chars: int | None
+    output: Sequence[Any], usage: object, response_id: str | None, request_id: str | None, chunk_chars: int | None
 ) -> Iterator[StreamPiece]:
     begun = _response("in_progress", [], None, response_id, request_id)
     yield StreamPiece(type="response.created", response=begun)
@@ -69,7 +69,7 @@ def _unnumbered(
 
 
 def _response(
-    status: str, output: list[Any], usage: Any, response_id: str | None, request_id: str | None
+    status: str, output: list[Any], usage: object, response_id: str | None, request_id: str | None
 ) -> StreamPiece:
     return StreamPiece(
         id=response_id,
@@ -88,7 +88,7 @@ def _response(
     )
 
 
-def _item_events(index: int, item: Any, chunk_chars: int | None) -> Iterator[StreamPiece]:
+def _item_events(index: int, item: object, chunk_chars: int | None) -> Iterator[StreamPiece]:
     kind = read(item, "type")
     yield StreamPiece(type="response.output_item.added", output_index=index, item=_as_begun(item))
     if kind == "message":
@@ -103,7 +103,7 @@ def _item_events(index: int, item: Any, chunk_chars: int | None) -> Iterator[Str
     yield StreamPiece(type="response.output_item.done", output_index=index, item=item)
 
 
-def _as_begun(item: Any) -> dict[str, Any]:
+def _as_begun(item: object) -> dict[str, Any]:
     """The item as it looks before its content has come."""
     begun = to_json_item(item)
     empty: dict[str, tuple[str, Any]] = {
@@ -120,7 +120,7 @@ def _as_begun(item: Any) -> dict[str, Any]:
     return begun
 
 
-def _part_events(index: int, item: Any, place: int, part: Any, chunk_chars: int | None) -> Iterator[StreamPiece]:
+def _part_events(index: int, item: object, place: int, part: object, chunk_chars: int | None) -> Iterator[StreamPiece]:
     where = {"output_index": index, "content_index": place, "item_id": read(item, "id")}
     name, spoken = ("refusal", "refusal") if read(part, "type") == "refusal" else ("text", "output_text")
     text = read(part, name)
@@ -134,7 +134,7 @@ def _part_events(index: int, item: Any, place: int, part: Any, chunk_chars: int 
     yield StreamPiece(type="response.content_part.done", part=part, **where)
 
 
-def _argument_events(index: int, item: Any, name: str, event: str, chunk_chars: int | None) -> Iterator[StreamPiece]:
+def _argument_events(index: int, item: object, name: str, event: str, chunk_chars: int | None) -> Iterator[StreamPiece]:
     where = {"output_index": index, "item_id": read(item, "id")}
     text = read(item, name) or ""
     for chunk in _chunks(text, chunk_chars):
@@ -142,7 +142,7 @@ def _argument_events(index: int, item: Any, name: str, event: str, chunk_chars: 
     yield StreamPiece(type=f"response.{event}.done", **{name: text}, name=read(item, "name"), **where)
 
 
-def _summary_events(index: int, item: Any, chunk_chars: int | None) -> Iterator[StreamPiece]:
+def _summary_events(index: int, item: object, chunk_chars: int | None) -> Iterator[StreamPiece]:
     for place, part in enumerate(read(item, "summary") or ()):
         where = {"output_index": index, "summary_index": place, "item_id": read(item, "id")}
         text = read(part, "text") or ""

@@ -8,38 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scope
-from standfast.agents.context import RunContextWrapper, ToolContext
-from standfast.agents.guardrails import ToolInputGuardrailResult
+from standfast.agents.context import NamedAgent, RunContextWrapper
+from standfast.agents.hooks import HookedAgent
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.run import Call
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.jsonvalue import Item
 from standfast.tools.custom import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
+from standfast.tools.guardrails import ToolInputGuardrailResult
 from standfast.tools.hosted import MCPToolApprovalRequest
 from standfast.tools.invoke import judge_before_approval, needs_approval
 from standfast.tools.texts import ToolErrorFormatter, ToolKind, rejection_text
-from standfast.words.items import ToolApprovalItem
+from standfast.words.items import RawItem, ToolApprovalItem
 from standfast.words.model_texts import model_text
+
+OwnAgent = TypeVar("OwnAgent", bound=HookedAgent, contravariant=True)
+"""The kind of agents whose calls an owner has: those of a text run, or those of a voice call."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """A person must decide first; `results` is what guardrails that looked before the question said."""
+class CallWaits:
+    """The call waits until a person has decided; `results` is what guardrails that looked before the question said."""
 
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The call does not run: the model reads `text` in its place. `results` as in `Waits`."""
+class CallRefused:
+    """The call does not run: the model reads `text` in its place. `results` as in `CallWaits`."""
 
     text: str
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
 
 
-class DecisionOwner(Protocol):
+class DecisionOwner(Protocol[OwnAgent]):
     """What asking for an approval needs of whoever owns the call."""
 
     formatter: ToolErrorFormatter | None
@@ -48,7 +53,7 @@ class DecisionOwner(Protocol):
     guardrails_before_approval: bool
     """Whether input guardrails look before a person is asked, and again when the call runs."""
 
-    def agent_key(self, agent: Any) -> str:
+    def agent_key(self, agent: OwnAgent) -> str:
         """What the owner knows this agent by: sticky decisions are about one agent's tool (C16)."""
         ...
 
@@ -58,8 +63,8 @@ class DecisionOwner(Protocol):
 
 
 async def approval_of(
-    owner: DecisionOwner, call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: Any
-) -> Waits | Refused | None:
+    owner: DecisionOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
+) -> CallWaits | CallRefused | None:
     """None if the call may run; else that it waits for a person, or what the model reads in its place."""
     if call.child is not None and call.decision is None:
         return None  # it was let run before, and its own run waits inside
@@ -84,15 +89,20 @@ async def approval_of(
     if approved is False:
         message = decision.message if decision is not None else None
         message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
-        return Refused(await _rejection(owner, call, context, message, tool_kind(tool)))
+        return CallRefused(await _rejection(owner, call, context, message, tool_kind(tool)))
     if not owner.guardrails_before_approval:
-        return Waits()
+        return CallWaits()
     results, rejection = await judge_before_approval(tool, context, agent=agent)
-    return Waits(results) if rejection is None else Refused(rejection, results)
+    return CallWaits(results) if rejection is None else CallRefused(rejection, results)
 
 
 async def _ask_application(
-    on_approval: CustomToolOnApprovalFunction, call: Call, context: ToolContext[Any], *, agent: Any, agent_key: str
+    on_approval: CustomToolOnApprovalFunction,
+    call: Call,
+    context: ToolContext[Any],
+    *,
+    agent: NamedAgent,
+    agent_key: str,
 ) -> None:
     """Let the application answer in place of a person; what it says is a decision like any other."""
     item = ToolApprovalItem(agent, context.tool_call, tool_name=call.name, agent_key=agent_key)
@@ -106,7 +116,7 @@ async def _ask_application(
 
 
 async def _rejection(
-    owner: DecisionOwner, call: Call, context: ToolContext[Any], message: str | None, tool_type: ToolKind
+    owner: DecisionOwner[Any], call: Call, context: ToolContext[Any], message: str | None, tool_type: ToolKind
 ) -> str:
     if message is None and call.reason == "unknown":
         return model_text("outcome_unknown")  # a person chose not to run it again; that it did not run is not known
@@ -121,7 +131,7 @@ async def _rejection(
 
 
 async def hosted_approval(
-    call: Call, request: Item, shown: Any, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
+    call: Call, request: Item, shown: RawItem, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
 ) -> Item | None:
     """The answer to a provider that asks whether its hosted MCP tool may run; None if a person must decide.
 
@@ -147,7 +157,7 @@ async def hosted_approval(
     return item | {"reason": reason} if reason else item
 
 
-async def _ask_callback(tools: Iterable[Any], label: Any, request: MCPToolApprovalRequest) -> Item | None:
+async def _ask_callback(tools: Iterable[Any], label: object, request: MCPToolApprovalRequest) -> Item | None:
     for tool in tools:
         callback, config = getattr(tool, "on_approval_request", None), getattr(tool, "tool_config", None)
         if callback is None or not isinstance(config, dict) or config.get("server_label") != label:

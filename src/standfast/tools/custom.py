@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.tools.function import (
     BY_IDEMPOTENCE,

@@ -13,15 +13,15 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from standfast.agents.context import ToolContext
-from standfast.agents.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.agents.hooks import RunHooksBase
+from standfast.agents.tool_context import ToolContext
 from standfast.engine.run import Call, Entry
 from standfast.ground.errors import ItemNotStorableError, UserError
-from standfast.ground.jsonvalue import Item, encode
-from standfast.tools.approval import DecisionOwner, Refused, Waits, approval_of
+from standfast.ground.jsonvalue import Item, JsonValue, encode
+from standfast.tools.approval import CallRefused, CallWaits, DecisionOwner, OwnAgent, approval_of
 from standfast.tools.custom import LocalTool
 from standfast.tools.function import UnknownOutcomePolicy, checked_policy
+from standfast.tools.guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 from standfast.tools.invoke import CallOutcome, invoke
 from standfast.tools.outputs import failure_output
 from standfast.words.items import call_output_item, to_plain
@@ -43,12 +43,12 @@ class OwnerFailed(BaseException):
 class CallSpan(Protocol):
     """A call as whoever traces sees it."""
 
-    def note(self, **facts: Any) -> None:
+    def note(self, **facts: object) -> None:
         """Add what is known by now."""
         ...
 
 
-class CallOwner(DecisionOwner, Protocol):
+class CallOwner(DecisionOwner[OwnAgent], Protocol[OwnAgent]):
     """What a call needs of whoever owns it."""
 
     hooks: RunHooksBase[Any, Any] | None
@@ -61,7 +61,7 @@ class CallOwner(DecisionOwner, Protocol):
         """A place among the calls that may run at once."""
         ...
 
-    def span(self, call: Call, tool: LocalTool, agent: Any) -> AbstractContextManager[CallSpan | None]:
+    def span(self, call: Call, tool: LocalTool, agent: OwnAgent) -> AbstractContextManager[CallSpan | None]:
         """A span around the call, for whoever traces; gives None where nobody does."""
         ...
 
@@ -78,8 +78,8 @@ class Places:
 
 
 async def carry_out(
-    owner: CallOwner, call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: Any
-) -> CallOutcome | Refused | Waits:
+    owner: CallOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
+) -> CallOutcome | CallRefused | CallWaits:
     """Run the call if it may run: its outcome, the text the model reads in its place, or that it waits.
 
     Raises what ends a run, and `ChildPaused` if an agent inside the call waits.
@@ -132,9 +132,9 @@ class CallAnswer:
     """What tool guardrails said, as JSON."""
 
 
-def answer_of(outcome: CallOutcome | Refused, call_item: Item, tool: LocalTool, agent_key: str) -> CallAnswer:
+def answer_of(outcome: CallOutcome | CallRefused, call_item: Item, tool: LocalTool, agent_key: str) -> CallAnswer:
     """The entry of a call's output, and what guardrails said about it."""
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, CallRefused):
         item = call_output_item(call_item, failure_output(tool, call_item, outcome.text))
         results = tuple(guardrail_json("tool_input", one) for one in outcome.results)
         return CallAnswer(Entry("tool_call_output_item", agent_key, item), results)
@@ -161,7 +161,7 @@ def guardrail_json(stage: str, result: ToolInputGuardrailResult | ToolOutputGuar
     }
 
 
-def json_or_repr(value: Any) -> Any:
+def json_or_repr(value: object) -> JsonValue:
     """The value as JSON, or, where it cannot be, its repr: what a guardrail says about its reasons may be anything."""
     plain = to_plain(value)
     try:
@@ -171,7 +171,7 @@ def json_or_repr(value: Any) -> Any:
     return plain
 
 
-def _custom_json(tool: LocalTool, data: dict[str, Any]) -> Any:
+def _custom_json(tool: LocalTool, data: dict[str, Any]) -> JsonValue:
     plain = to_plain(data)
     try:
         encode(plain)  # what cannot be saved is refused now, while the turn can still be stored without it

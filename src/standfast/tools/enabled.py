@@ -15,7 +15,7 @@ from standfast.ground.awaiting import together
 T = TypeVar("T")
 
 
-async def enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], agent: Any) -> list[T]:
+async def enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], agent: object) -> list[T]:
     """Those of the candidates that are enabled, in their order; what has no `is_enabled` is."""
     if all(getattr(candidate, "is_enabled", True) is True for candidate in candidates):
         return list(candidates)

@@ -13,19 +13,22 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
 
-from standfast.agents.context import RunContextWrapper, ToolContext
-from standfast.agents.guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
 from standfast.tools.docstrings import DocstringStyle
+from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.output_types import DeclaredOutput, checked_output, declared_output
-from standfast.tools.schema import function_schema
+from standfast.tools.schema import FuncSchema, function_schema
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.tools.threads import run_in_thread
 from standfast.words.model_texts import model_text
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
     from standfast.words.items import RunItem, ToolApprovalItem, ToolOrigin
 
 ToolTimeoutBehavior = Literal["error_as_result", "raise_exception"]
@@ -144,7 +147,7 @@ class _Wrapped:
             raise AttributeError("__wrapped__: this tool was not made from a Python function")
         return wrapped
 
-    def __set__(self, tool: FunctionTool, value: Any) -> None:
+    def __set__(self, tool: FunctionTool, value: object) -> None:
         raise AttributeError("__wrapped__ is read-only: it would no longer be the function that runs")
 
 
@@ -226,7 +229,7 @@ class FunctionTool:
     title: str | None = field(default=None, kw_only=True, repr=False)
     """A name for people."""
 
-    output_adapter: Any = field(default=None, kw_only=True, repr=False)
+    output_adapter: TypeAdapter[Any] | None = field(default=None, kw_only=True, repr=False)
     """The pydantic `TypeAdapter` of the declared output type, where a type was declared and not a schema."""
 
     agent_tool: Any = field(default=None, kw_only=True, repr=False)
@@ -259,7 +262,26 @@ class FunctionTool:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
-def facts_of(tool: Any) -> dict[str, Any] | None:
+class Described(Protocol):
+    """What is told of a tool beside a call of it."""
+
+    @property
+    def description(self) -> str | None:
+        """What the model is told about it."""
+        ...
+
+    @property
+    def title(self) -> str | None:
+        """What people call it."""
+        ...
+
+    @property
+    def origin(self) -> ToolOrigin | None:
+        """Where it comes from."""
+        ...
+
+
+def facts_of(tool: Described) -> dict[str, Any] | None:
     """What an item about a call of this tool tells the application: description, title, origin; None for nothing."""
     origin = None if tool.origin is None else tool.origin.to_json_dict()
     facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
@@ -278,7 +300,7 @@ def _check_timeout(tool: FunctionTool) -> None:
         raise SettingTypeError("timeout_error_function cannot be called", "Give a function of context and error.")
 
 
-def check_callers(tool_name: str, callers: Any) -> None:
+def check_callers(tool_name: str, callers: object) -> None:
     """Raise UserError if this is no list of known callers, nor None."""
     if callers is None:
         return
@@ -445,13 +467,13 @@ def function_tool(
     return make if func is None else make(func)
 
 
-def _is_async(function: Any) -> bool:
+def _is_async(function: Callable[..., Any]) -> bool:
     if inspect.isfunction(function) or inspect.ismethod(function):
         return inspect.iscoroutinefunction(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def _runner_of(function: Callable[..., Any], schema: Any, *, is_async: bool) -> ToolInvoker:
+def _runner_of(function: Callable[..., Any], schema: FuncSchema, *, is_async: bool) -> ToolInvoker:
     """From (context, arguments as JSON) to a call of the function. Not itself async: one await less on every call."""
     read, takes_context = schema.read, schema.takes_context
 
@@ -470,7 +492,7 @@ def _runner_of(function: Callable[..., Any], schema: Any, *, is_async: bool) -> 
     return run_async if is_async else run_sync
 
 
-def _checking(run: ToolInvoker, schema: Any, declared: DeclaredOutput) -> ToolInvoker:
+def _checking(run: ToolInvoker, schema: FuncSchema, declared: DeclaredOutput) -> ToolInvoker:
     """The same, with what it returns checked against the declared type; without one, exactly the same."""
     adapter = declared.adapter
     if adapter is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.tools.function import FunctionTool, ToolErrorFunction, failure_text, timeout_text
 from standfast.tools.texts import REJECTED
 from standfast.words.items import ToolOrigin, ToolOriginType
@@ -28,7 +29,7 @@ def get_function_tool_origin(function_tool: FunctionTool) -> ToolOrigin | None:
 
 
 async def invoke_function_tool(
-    *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str, **options: Any
+    *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str, **options: object
 ) -> Any:
     """Call a tool by hand, as a run would: its failure function applies, its guardrails and hooks do not."""
     return await function_tool.on_invoke_tool(context, arguments)

@@ -13,18 +13,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-from standfast.agents.context import RunContextWrapper, ToolContext
-from standfast.agents.guardrails import (
-    ToolInputGuardrailData,
-    ToolInputGuardrailResult,
-    ToolOutputGuardrailData,
-    ToolOutputGuardrailResult,
-    judge_call,
-    judge_output,
-)
+from standfast.agents.context import NamedAgent, RunContextWrapper
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import StandfastError, ToolTimeoutError, UserError
 from standfast.ground.jsonvalue import Item
@@ -36,6 +29,14 @@ from standfast.tools.function import (
     default_tool_error_function,
     failure_text,
     timeout_text,
+)
+from standfast.tools.guardrails import (
+    ToolInputGuardrailData,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrailData,
+    ToolOutputGuardrailResult,
+    judge_call,
+    judge_output,
 )
 from standfast.tools.outputs import failure_output, model_output
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
@@ -95,7 +96,7 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
 
 
 def _plain_object(arguments: str) -> dict[str, Any] | None:
-    def refuse(text: str) -> Any:
+    def refuse(text: str) -> NoReturn:
         raise ValueError(text)
 
     def finite(text: str) -> float:
@@ -110,7 +111,7 @@ def _plain_object(arguments: str) -> dict[str, Any] | None:
 
 
 async def judge_before_approval(
-    tool: LocalTool, ctx: ToolContext[Any], *, agent: Any
+    tool: LocalTool, ctx: ToolContext[Any], *, agent: NamedAgent
 ) -> tuple[list[ToolInputGuardrailResult], str | None]:
     """Ask the input guardrails before a person is asked (`pre_approval_tool_input_guardrails`): results, rejection."""
     if not tool.tool_input_guardrails:
@@ -126,7 +127,7 @@ async def invoke(
     ctx: ToolContext[Any],
     arguments: str,
     *,
-    agent: Any = None,
+    agent: NamedAgent | None = None,
     run_hooks: RunHooksBase[Any, Any] | None = None,
     agent_hooks: AgentHooksBase[Any, Any] | None = None,
     formatter: ToolErrorFormatter | None = None,
@@ -168,10 +169,14 @@ async def _tell(
     name: str,
     run_hooks: RunHooksBase[Any, Any] | None,
     agent_hooks: AgentHooksBase[Any, Any] | None,
-    *arguments: Any,
+    ctx: ToolContext[Any],
+    agent: NamedAgent,
+    tool: LocalTool,
+    *result: object,
 ) -> None:
     """Call the hooks of this name. What one raises ends the run as a UserError: it is the program's own code."""
     of_run, of_agent = overridden(run_hooks, name), overridden(agent_hooks, name)
+    arguments = (ctx, agent, tool, *result)
     try:
         await await_both(
             (lambda: of_run(*arguments)) if of_run else None, (lambda: of_agent(*arguments)) if of_agent else None
@@ -180,7 +185,7 @@ async def _tell(
         raise
     except Exception as error:
         raise UserError(
-            f"the hook {name} of tool {arguments[2].qualified_name!r} raised {type(error).__name__}: {error}",
+            f"the hook {name} of tool {tool.qualified_name!r} raised {type(error).__name__}: {error}",
             "Catch it in the hook: what a hook raises ends the run.",
         ) from error
 
@@ -216,7 +221,7 @@ def _runner(tool: LocalTool) -> ToolInvoker:
     return invoker.run if isinstance(invoker, Invoker) else invoker
 
 
-async def _within(seconds: float, run: Any, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
+async def _within(seconds: float, run: ToolInvoker, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
     """Whether it finished in time, and its result. The deadline decides, whatever a late tool returns or raises."""
     deadline = asyncio.timeout(seconds)
     try:

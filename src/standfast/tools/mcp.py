@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import AnyAgent, RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import (
     MCPServerError,
@@ -24,7 +25,7 @@ from standfast.ground.errors import (
     UserError,
 )
 from standfast.ground.jsonvalue import copy_json
-from standfast.sessions.signatures import takes
+from standfast.sessions.signatures import has_parameter
 from standfast.tools.function import (
     FunctionTool,
     FunctionToolCustomDataContext,
@@ -37,6 +38,14 @@ from standfast.tools.hosted import Tool
 from standfast.tools.mcp_names import names_with_servers, shown_name
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.words.items import ToolOrigin, ToolOriginType, read, to_plain
+
+T = TypeVar("T")
+
+MCPToolLike: TypeAlias = Any
+"""A tool as a server lists it: `Tool` of either version of `mcp`, or a plain dict. `read` reads each."""
+
+ReadResult: TypeAlias = str | dict[str, Any] | list[dict[str, Any]]
+"""What a model reads of a result: text, or one part or several."""
 
 IDEMPOTENCY_KEY = "standfast/idempotency-key"
 """Where a call's `_meta` has the key that is the same for every attempt at this call, and for no other call."""
@@ -55,7 +64,7 @@ class MCPServerLike(Protocol):
         """The server's name."""
         ...
 
-    async def list_tools(self, run_context: Any = None, agent: Any = None) -> Sequence[Any]:
+    async def list_tools(self, run_context: Any = None, agent: AnyAgent = None) -> Sequence[MCPToolLike]:
         """Its tools: name, description, inputSchema."""
         ...
 
@@ -98,7 +107,7 @@ class MCPUtil:
         servers: Sequence[MCPServerLike],
         convert_schemas_to_strict: bool,
         run_context: RunContextWrapper[Any],
-        agent: Any,
+        agent: AnyAgent,
         failure_error_function: ToolErrorFunction | None = default_tool_error_function,
         include_server_in_tool_names: bool = False,
         reserved_tool_names: set[str] | None = None,
@@ -122,10 +131,10 @@ class MCPUtil:
         server: MCPServerLike,
         convert_schemas_to_strict: bool,
         run_context: RunContextWrapper[Any],
-        agent: Any,
+        agent: AnyAgent,
         failure_error_function: ToolErrorFunction | None = default_tool_error_function,
         include_server_in_tool_names: bool = False,
-        tool_name_override: Callable[[Any], str] | None = None,
+        tool_name_override: Callable[[MCPToolLike], str] | None = None,
         reserved_tool_names: set[str] | None = None,
         server_index: int = 0,
     ) -> list[Tool]:
@@ -145,10 +154,10 @@ class MCPUtil:
     @classmethod
     def to_function_tool(
         cls,
-        tool: Any,
+        tool: MCPToolLike,
         server: MCPServerLike,
         convert_schemas_to_strict: bool,
-        agent: Any = None,
+        agent: AnyAgent = None,
         failure_error_function: ToolErrorFunction | None = default_tool_error_function,
         tool_name_override: str | None = None,
     ) -> FunctionTool:
@@ -180,19 +189,19 @@ class MCPUtil:
     async def invoke_mcp_tool(
         cls,
         server: MCPServerLike,
-        tool: Any,
+        tool: MCPToolLike,
         context: RunContextWrapper[Any],
         input_json: str,
         *,
         meta: dict[str, Any] | None = None,
         tool_display_name: str | None = None,
-    ) -> Any:
+    ) -> ReadResult:
         """Call a tool of a server and return what a model would read of its result."""
         calls = _Calls(server, tool, tool_display_name or read(tool, "name"))
         return _output(server, await calls.result(context, _object(calls.shown, input_json), meta))
 
 
-def is_repeatable(tool: Any) -> bool:
+def is_repeatable(tool: object) -> bool:
     """Whether the server says that calling this tool twice does no more than calling it once."""
     annotations = read(tool, "annotations")
     return _either(annotations, "read_only_hint") is True or _either(annotations, "idempotent_hint") is True
@@ -217,7 +226,7 @@ def _refuse_doubled(listed: Sequence[tuple[str, Sequence[str]]]) -> None:
             seen[name] = here
 
 
-def _schema_of(described: Any, server: MCPServerLike, *, strict: bool) -> tuple[dict[str, Any], bool]:
+def _schema_of(described: object, server: MCPServerLike, *, strict: bool) -> tuple[dict[str, Any], bool]:
     """The schema of a tool's arguments, and whether it is strict: best effort, else the schema is used as it is."""
     schema = to_plain(_either(described, "input_schema") or {})
     kind = schema.get("type", "object") if isinstance(schema, dict) else None
@@ -241,13 +250,14 @@ def _schema_of(described: Any, server: MCPServerLike, *, strict: bool) -> tuple[
 class _Calls:
     """The calls of one tool of a server, with the results that its `custom_data_extractor` is still to look at."""
 
-    def __init__(self, server: Any, described: Any, shown: str) -> None:
-        self._server, self._name, self.shown = server, read(described, "name"), shown
+    def __init__(self, server: MCPServerLike, described: object, shown: str) -> None:
+        self._server: Any = server  # what it may have besides is looked for where it is used
+        self._name, self.shown = read(described, "name"), shown
         meta = read(described, "meta")
         self._meta: dict[str, Any] = dict(meta) if isinstance(meta, Mapping) else {}
         self._results: dict[str, tuple[dict[str, Any], Any]] = {}
 
-    async def run(self, ctx: ToolContext[Any], arguments: str) -> Any:
+    async def run(self, ctx: ToolContext[Any], arguments: str) -> ReadResult:
         """Call the tool and return what the model reads of its result."""
         given = _object(ctx.tool_name, arguments)
         result = await self.result(ctx, given, self._meta)
@@ -259,7 +269,8 @@ class _Calls:
         """The server's answer. Its own meta is laid over the resolver's, and the key of this call over both."""
         asked = {**await self._resolved_meta(ctx, given), **(meta or {})}
         key = getattr(ctx, "idempotency_key", None)
-        if key is not None and takes(self._server.call_tool, "meta"):  # one that knows no meta is called as before
+        # A server that knows no meta is called as before.
+        if key is not None and has_parameter(self._server.call_tool, "meta"):
             asked[IDEMPOTENCY_KEY] = key
         more = {"meta": copy_json(asked)} if asked else {}
         return await self._uncancelled(self._server.call_tool(self._name, given, **more))
@@ -277,7 +288,7 @@ class _Calls:
             )
         return meta or {}
 
-    async def _uncancelled(self, call: Any) -> Any:
+    async def _uncancelled(self, call: Awaitable[T]) -> T:
         """The result; a cancellation that nobody here asked for came from the server's side, and is a failure."""
         try:
             return await call
@@ -311,7 +322,7 @@ class _Calls:
         )
 
 
-def _either(thing: Any, name: str) -> Any:
+def _either(thing: object, name: str) -> Any:
     """A field under its name in Python, as `mcp` 2 has it, or under that of the wire, as `mcp` 1 and plain dicts do."""
     value = read(thing, name)
     if value is not None:
@@ -320,12 +331,12 @@ def _either(thing: Any, name: str) -> Any:
     return read(thing, first + "".join(word.capitalize() for word in others))
 
 
-def _mapping(value: Any) -> dict[str, Any] | None:
+def _mapping(value: object) -> dict[str, Any] | None:
     plain = to_plain(value)
     return plain if isinstance(plain, dict) else None
 
 
-def _failure_function(server: Any, of_agent: ToolErrorFunction | None) -> ToolErrorFunction | None:
+def _failure_function(server: MCPServerLike, of_agent: ToolErrorFunction | None) -> ToolErrorFunction | None:
     """What tells the model of a failure: the server's function, else the agent's."""
     of_sdk = getattr(server, "_get_failure_error_function", None)
     if of_sdk is not None:
@@ -335,7 +346,7 @@ def _failure_function(server: Any, of_agent: ToolErrorFunction | None) -> ToolEr
     return chosen
 
 
-def _approval(server: Any, described: Any, agent: Any) -> ToolNeedsApproval:
+def _approval(server: MCPServerLike, described: object, agent: object) -> ToolNeedsApproval:
     """The server's policy: its own `needs_approval`, or that of the SDK's servers, who keep it elsewhere."""
     policy: Any = getattr(server, "needs_approval", None)
     if policy is None:
@@ -358,7 +369,7 @@ def _object(tool_name: str, arguments: str) -> dict[str, Any]:
     return parsed
 
 
-def _output(server: Any, result: Any) -> Any:
+def _output(server: MCPServerLike, result: object) -> ReadResult:
     """What the model reads of a result. One that cannot be read does not mean that the call did nothing."""
     try:
         return _read_result(server, result)
@@ -371,7 +382,7 @@ def _output(server: Any, result: Any) -> Any:
         raise told from error
 
 
-def _read_result(server: Any, result: Any) -> Any:
+def _read_result(server: MCPServerLike, result: object) -> ReadResult:
     structured = _either(result, "structured_content")
     failed = _either(result, "is_error")  # then the text that says why is in the content
     if structured and not failed and getattr(server, "use_structured_content", False):
@@ -380,7 +391,7 @@ def _read_result(server: Any, result: Any) -> Any:
     return parts[0] if len(parts) == 1 else parts or "[]"
 
 
-def _part(content: Any) -> dict[str, Any]:
+def _part(content: object) -> dict[str, Any]:
     match read(content, "type"):
         case "text":
             return {"type": "text", "text": read(content, "text")}

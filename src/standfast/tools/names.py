@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from standfast.ground.errors import InvalidSettingError, UserError
 from standfast.ground.log_helpers import logger
 from standfast.tools.function import FunctionTool
 
-H = TypeVar("H")
+H = TypeVar("H", bound="NamedOffer")
+T = TypeVar("T")
 
 NameCollisionPolicy = Literal["warn", "error"]
+
+
+class NamedOffer(Protocol):
+    """What is asked of a handoff here."""
+
+    @property
+    def tool_name(self) -> str:
+        """The name the model calls."""
+        ...
 
 
 def function_style(name: str) -> str:
@@ -36,17 +46,17 @@ def function_style(name: str) -> str:
 
 
 def resolve_names(
-    tools: Sequence[Any], handoffs: Sequence[H], policy: NameCollisionPolicy = "warn"
-) -> tuple[list[Any], list[H]]:
+    tools: Sequence[T], handoffs: Sequence[H], policy: NameCollisionPolicy = "warn"
+) -> tuple[list[T], list[H]]:
     """The tools and handoffs that are left when every name means one thing, in their order.
 
     Hosted tools have no names of their own and are all kept. Raises UserError under the policy "error".
     """
     if policy not in ("warn", "error"):
         raise InvalidSettingError(f"{policy!r} is no policy for equal names", "Choose 'warn' or 'error'.")
-    winners: dict[str, Any] = {tool.qualified_name: tool for tool in tools if isinstance(tool, FunctionTool)}
+    winners: dict[str, object] = {tool.qualified_name: tool for tool in tools if isinstance(tool, FunctionTool)}
     function_count = sum(isinstance(tool, FunctionTool) for tool in tools)
-    winners.update({_handoff_name(handoff): handoff for handoff in handoffs})
+    winners.update({handoff.tool_name: handoff for handoff in handoffs})
     if len(winners) == function_count + len(handoffs):
         return list(tools), list(handoffs)
     _complain(tools, handoffs, policy)
@@ -57,20 +67,15 @@ def resolve_names(
     )
 
 
-def _handoff_name(handoff: Any) -> str:
-    name: str = handoff.tool_name
-    return name
-
-
-def _once(candidates: list[H]) -> list[H]:
+def _once(candidates: list[T]) -> list[T]:
     """Each object once, at its last place: the same tool listed twice is one tool."""
     last = {id(candidate): index for index, candidate in enumerate(candidates)}
     return [candidate for index, candidate in enumerate(candidates) if last[id(candidate)] == index]
 
 
-def _complain(tools: Sequence[Any], handoffs: Sequence[Any], policy: NameCollisionPolicy) -> None:
+def _complain(tools: Sequence[object], handoffs: Sequence[NamedOffer], policy: NameCollisionPolicy) -> None:
     names = [tool.qualified_name for tool in tools if isinstance(tool, FunctionTool)]
-    names += [_handoff_name(handoff) for handoff in handoffs]
+    names += [handoff.tool_name for handoff in handoffs]
     doubled = ", ".join(sorted({name for name in names if names.count(name) > 1}))
     if policy == "error":
         raise UserError(

@@ -12,6 +12,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from standfast.ground.errors import UserError
+from standfast.tools.schema import TypeForm
 from standfast.tools.strict import ensure_strict_json_schema
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def declared_output(
     function: Callable[..., Any],
     *,
     callers: list[Any] | None,
-    output_type: Any | None,
+    output_type: TypeForm | None,
     output_json_schema: dict[str, Any] | None,
 ) -> DeclaredOutput:
     """What these arguments of `function_tool` declare; for programs, the return annotation declares it where they do
@@ -46,7 +47,7 @@ def declared_output(
     return DeclaredOutput() if output_type is None else _of_type(output_type)
 
 
-def _returned_type(function: Callable[..., Any]) -> Any | None:
+def _returned_type(function: Callable[..., Any]) -> TypeForm | None:
     """The annotated return type; None where it says nothing that a schema could say."""
     try:
         annotated = get_type_hints(
@@ -60,7 +61,7 @@ def _returned_type(function: Callable[..., Any]) -> Any | None:
     return None if plain in (None, Any, str, type(None)) else annotated
 
 
-def _of_type(output_type: Any) -> DeclaredOutput:
+def _of_type(output_type: TypeForm) -> DeclaredOutput:
     from pydantic import TypeAdapter
 
     try:
@@ -83,7 +84,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return isinstance(found, dict) and found.get("type") in ("object", ["object"])
 
 
-def checked_output(tool_name: str, adapter: TypeAdapter[Any], value: Any) -> Any:
+def checked_output(tool_name: str, adapter: TypeAdapter[Any], value: object) -> Any:
     """The value as the declared type has it; raises UserError if it is none."""
     try:
         return adapter.validate_python(value)

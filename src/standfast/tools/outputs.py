@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from standfast.ground.errors import UserError
-from standfast.ground.jsonvalue import Item
+from standfast.ground.jsonvalue import Item, JsonValue
 from standfast.tools.custom import LocalTool
 from standfast.tools.function import FunctionTool
 from standfast.words.reading import read
 from standfast.words.tool_outputs import tool_output
 
 
-def is_programmatic(call: Any) -> bool:
+def is_programmatic(call: object) -> bool:
     """Whether a program that the model wrote made this call, and not the model itself."""
     return bool(read(read(call, "caller"), "type") == "program")
 
 
-def model_output(tool: LocalTool, call: Any, value: Any) -> str | list[Item]:
+def model_output(tool: LocalTool, call: object, value: object) -> str | list[Item]:
     """The value as the model, or the program that called, reads it. Raises UserError if it is not what was declared."""
     if isinstance(tool, FunctionTool) and tool.output_json_schema is not None:
         return _declared(tool, value)
@@ -39,19 +39,19 @@ def model_output(tool: LocalTool, call: Any, value: Any) -> str | list[Item]:
         ) from error
 
 
-def failure_output(tool: LocalTool, call: Any, text: Any) -> str | list[Item]:
+def failure_output(tool: LocalTool, call: object, text: object) -> str | list[Item]:
     """A text in place of an output, as the model reads it; as an object, for a program that was promised one."""
     if tool.output_json_schema is None or not isinstance(text, str) or not is_programmatic(call):
         return tool_output(text)
     return text if isinstance(_parsed(text), dict) else _json({"error": text})
 
 
-def _declared(tool: FunctionTool, value: Any) -> str:
+def _declared(tool: FunctionTool, value: object) -> str:
     adapter = tool.output_adapter
     try:
         if adapter is not None:
-            read_value = adapter.validate_json if isinstance(value, str) else adapter.validate_python
-            value = adapter.dump_python(read_value(value), mode="json", by_alias=True)
+            checked = adapter.validate_json(value) if isinstance(value, str) else adapter.validate_python(value)
+            value = adapter.dump_python(checked, mode="json", by_alias=True)
         elif isinstance(value, str):
             value = _parsed(value)
         else:
@@ -70,18 +70,18 @@ def _not_declared(tool: FunctionTool) -> UserError:
     )
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> JsonValue:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _any_json(value: Any) -> str:
+def _any_json(value: object) -> str:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Any).dump_json(value).decode("utf-8")

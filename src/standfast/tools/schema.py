@@ -12,9 +12,10 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
-from standfast.agents.context import RunContextWrapper, ToolContext
+from standfast.agents.context import RunContextWrapper
+from standfast.agents.tool_context import ToolContext
 from standfast.ground.errors import ModelBehaviorError, UserError
 from standfast.tools.docstrings import DocstringStyle, Documentation, read_docstring
 from standfast.tools.strict import ensure_strict_json_schema
@@ -22,6 +23,9 @@ from standfast.tools.strict import ensure_strict_json_schema
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
+
+TypeForm: TypeAlias = Any
+"""Whatever may stand as an annotation: a class, a union, `Annotated`. Before PEP 747 Python has no word for that."""
 
 _EMPTY = inspect.Parameter.empty
 
@@ -205,7 +209,7 @@ def _hints_of(func: Callable[..., Any], name: str) -> dict[str, Any]:
         ) from error
 
 
-def _locals_around(func: Any) -> dict[str, Any]:
+def _locals_around(func: Callable[..., Any]) -> dict[str, Any]:
     """What is local to the functions this one is defined in, as far as they are still running."""
     around = set(func.__qualname__.split(".")[:-1])
     found: dict[str, Any] = {}
@@ -233,14 +237,13 @@ def _name_of(func: Callable[..., Any]) -> str:
 _USABLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def _is_context(annotation: Any) -> bool:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    kind = get_origin(annotation) or annotation
+def _is_context(annotation: TypeForm) -> bool:
+    plain = _without_metadata(annotation)[0]
+    kind = get_origin(plain) or plain
     return isinstance(kind, type) and issubclass(kind, RunContextWrapper) and kind in (RunContextWrapper, ToolContext)
 
 
-def _refuse_what_has_no_schema(name: str, parameter: inspect.Parameter, annotation: Any, strict: bool) -> None:
+def _refuse_what_has_no_schema(name: str, parameter: inspect.Parameter, annotation: TypeForm, strict: bool) -> None:
     if parameter.kind is parameter.VAR_KEYWORD and strict:
         raise UserError(
             f"{name!r} takes **{parameter.name}, and a strict schema has no free keys",
@@ -264,7 +267,7 @@ def _without_metadata(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, metadata
 
 
-def _described(parameter: inspect.Parameter, annotation: Any, documented: str | None) -> tuple[Any, FieldInfo]:
+def _described(parameter: inspect.Parameter, annotation: TypeForm, documented: str | None) -> tuple[Any, FieldInfo]:
     """One parameter as a pydantic field: its type, its default and its description.
 
     The docstring's description wins over a plain string in `Annotated`; both win over that of a `Field`.
@@ -276,9 +279,9 @@ def _described(parameter: inspect.Parameter, annotation: Any, documented: str | 
     extras = tuple(extra for extra in metadata if not isinstance(extra, str))
     value: Any = Annotated[(plain, *extras)] if extras else plain
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return list[value], _field(default_factory=list, description=description)
+        return list[value], _field(list, description)
     if parameter.kind is parameter.VAR_KEYWORD:
-        return dict[str, value], _field(default_factory=dict, description=description)
+        return dict[str, value], _field(dict, description)
     if isinstance(parameter.default, FieldInfo):
         info = FieldInfo.from_annotated_attribute(value, parameter.default)
     elif parameter.default is _EMPTY:
@@ -290,10 +293,10 @@ def _described(parameter: inspect.Parameter, annotation: Any, documented: str | 
     return value, info
 
 
-def _field(**options: Any) -> FieldInfo:
+def _field(default_factory: Callable[[], Any], description: str | None) -> FieldInfo:
     from pydantic import Field
 
-    made: FieldInfo = Field(**options)
+    made: FieldInfo = Field(default_factory=default_factory, description=description)
     return made
 
 

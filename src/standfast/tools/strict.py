@@ -51,7 +51,7 @@ class _Normaliser:
         self.root = root
         self.left = NODE_COUNT_MAX
 
-    def node(self, schema: Any, depth: int, inlining: tuple[str, ...]) -> Any:
+    def node(self, schema: object, depth: int, inlining: tuple[str, ...]) -> object:
         if not isinstance(schema, dict):
             return schema  # `true` and `false` are schemas too
         self._spend(depth)
@@ -79,7 +79,7 @@ class _Normaliser:
         if depth > DEPTH_MAX:
             raise UserError(f"a JSON schema is nested deeper than {DEPTH_MAX} levels", "Flatten it.")
 
-    def _reference(self, schema: Schema, depth: int, inlining: tuple[str, ...]) -> Any:
+    def _reference(self, schema: Schema, depth: int, inlining: tuple[str, ...]) -> object:
         """A bare reference stays one; one with siblings is replaced by its target: strict mode takes no siblings."""
         ref = schema["$ref"]
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
@@ -105,7 +105,7 @@ class _Normaliser:
             return None
         return {**member, **rest}
 
-    def _target(self, ref: Any) -> Schema | None:
+    def _target(self, ref: object) -> Schema | None:
         if not isinstance(ref, str) or not ref.startswith("#"):
             return None
         found: Any = self.root

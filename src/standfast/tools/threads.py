@@ -15,8 +15,9 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 IDLE_S_MAX = 10.0
@@ -28,7 +29,7 @@ LOOK_EVERY_S = 0.01
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
-def run_in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> asyncio.Future[T]:
+def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
     """Start the function in a worker thread, in a copy of the caller's context; await the future for its result.
 
     Cancelling the future abandons the call: the thread goes on, and its result is dropped.
@@ -140,7 +141,7 @@ class _Worker(threading.Thread):
             error = None  # the traceback holds this frame: without this they would hold each other
 
 
-def _deliver(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _deliver(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     if future.done():
         return  # the call was abandoned
     if error is not None:

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NotRequired, TypedDict
 from urllib.parse import urlencode
@@ -65,13 +65,12 @@ class TransportConfig(TypedDict):
     max_size: NotRequired[int | None]
 
 
-async def get_api_key(key: Any) -> str | None:
+async def get_api_key(key: str | Callable[[], str | Awaitable[str]] | None) -> str | None:
     """The key: as it is, from a function that may be async, or from OPENAI_API_KEY."""
-    if callable(key):
-        key = key()
-    if inspect.isawaitable(key):
-        key = await key
-    return key if key is not None else os.environ.get("OPENAI_API_KEY")
+    given: Any = key() if callable(key) else key
+    if inspect.isawaitable(given):
+        given = await given
+    return given if given is not None else os.environ.get("OPENAI_API_KEY")
 
 
 class OpenAIRealtimeWebSocketModel(FrameTransport):

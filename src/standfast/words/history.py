@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from standfast.ground import likeness
 from standfast.ground.jsonvalue import Item
@@ -108,7 +108,7 @@ def is_call(item: Item) -> bool:
     return _is_call_type(item.get("type"))
 
 
-def _is_call_type(kind: Any) -> bool:
+def _is_call_type(kind: object) -> bool:
     return kind in CALL_OUTPUTS or (isinstance(kind, str) and kind.endswith("_call"))
 
 

@@ -7,9 +7,10 @@ here, so that a run that is read back calls an item what it was called when it a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from standfast.ground.jsonvalue import JsonValue
 from standfast.words.items import (
     CompactionItem,
     HandoffCallItem,
@@ -17,6 +18,7 @@ from standfast.words.items import (
     MCPApprovalResponseItem,
     MCPListToolsItem,
     MessageOutputItem,
+    RawItem,
     ReasoningItem,
     RunItem,
     ToolCallItem,
@@ -32,7 +34,7 @@ class ItemKind:
     """One kind of item: its public name in a run, its class, and whether a provider's own tool made it."""
 
     name: str
-    shown_as: Any
+    shown_as: Callable[..., RunItem]
     """The run item class: called with an agent and the raw item."""
     is_hosted: bool = False
     """Whether a provider's tool was at work, so that a reply with nothing else in it is no answer yet."""
@@ -54,25 +56,24 @@ KINDS: dict[str, ItemKind] = {
 }
 """By the item's `type` on the wire."""
 
-_CLASSES: dict[str, Any] = {kind.name: kind.shown_as for kind in (*KINDS.values(), TOOL_CALL)} | {
+_CLASSES: dict[str, Callable[..., RunItem]] = {kind.name: kind.shown_as for kind in (*KINDS.values(), TOOL_CALL)} | {
     "handoff_call_item": HandoffCallItem
 }
 
 
-def kind_of(item: Any) -> ItemKind:
+def kind_of(item: object) -> ItemKind:
     """The kind of an item of a reply or a history; an item without a type but with a role is a message."""
     wire = read(item, "type") or ("message" if read(item, "role") is not None else None)
     return KINDS.get(str(wire), TOOL_CALL)
 
 
-def output_of(item: Any) -> Any:
+def output_of(item: object) -> JsonValue:
     """What an item says that a call came to: a tool's output, or the result of a program that the provider ran."""
     return read(item, "result" if read(item, "type") == "program_output" else "output")
 
 
-def shown(kind_name: str, agent: Any, raw_item: Any) -> RunItem:
+def shown(kind_name: str, agent: object, raw_item: RawItem) -> RunItem:
     """The run item for a raw item that a run knows by this kind."""
     if kind_name == "tool_call_output_item":
         return ToolCallOutputItem(agent, raw_item, output_of(raw_item))
-    made: RunItem = _CLASSES.get(kind_name, ToolCallItem)(agent, raw_item)
-    return made
+    return _CLASSES.get(kind_name, ToolCallItem)(agent, raw_item)

@@ -19,6 +19,7 @@ from standfast.ground.errors import ModelBehaviorError, StandfastError
 from standfast.ground.jsonvalue import Item
 from standfast.words.history import CALL_OUTPUTS
 from standfast.words.reading import (  # items and how they are read belong together, for whoever imports them
+    RawItem as RawItem,
     ReadableItem as ReadableItem,
     read as read,
     readable as readable,
@@ -31,9 +32,6 @@ from standfast.words.usage import Usage
 
 TResponseInputItem: TypeAlias = Item
 """The SDK's name for an item as it is sent: a plain dict."""
-
-TResponseOutputItem: TypeAlias = Any
-"""The SDK's name for an item as a model gives it: a typed provider object or a plain mapping."""
 
 T = TypeVar("T")
 
@@ -95,35 +93,35 @@ class InputItem(RunItemBase[TResponseInputItem]):
 
 
 @dataclass(slots=True, repr=False)
-class MessageOutputItem(RunItemBase[Any]):
+class MessageOutputItem(RunItemBase[RawItem]):
     """A message the model wrote."""
 
     type: Literal["message_output_item"] = "message_output_item"
 
 
 @dataclass(slots=True, repr=False)
-class ReasoningItem(RunItemBase[Any]):
+class ReasoningItem(RunItemBase[RawItem]):
     """What the model thought before it answered or called."""
 
     type: Literal["reasoning_item"] = "reasoning_item"
 
 
 @dataclass(slots=True, repr=False)
-class ToolSearchCallItem(RunItemBase[Any]):
+class ToolSearchCallItem(RunItemBase[RawItem]):
     """The model searched for tools to load."""
 
     type: Literal["tool_search_call_item"] = "tool_search_call_item"
 
 
 @dataclass(slots=True, repr=False)
-class ToolSearchOutputItem(RunItemBase[Any]):
+class ToolSearchOutputItem(RunItemBase[RawItem]):
     """The tools that a tool search loaded."""
 
     type: Literal["tool_search_output_item"] = "tool_search_output_item"
 
 
 @dataclass(slots=True, repr=False)
-class HandoffCallItem(RunItemBase[Any]):
+class HandoffCallItem(RunItemBase[RawItem]):
     """The model asked to hand over to another agent."""
 
     type: Literal["handoff_call_item"] = "handoff_call_item"
@@ -168,7 +166,7 @@ class ToolOrigin:
         return {name: value for name, value in values.items() if value is not None}
 
     @classmethod
-    def from_json_dict(cls, data: Any) -> ToolOrigin | None:
+    def from_json_dict(cls, data: object) -> ToolOrigin | None:
         """The origin that `to_json_dict` gave; None for anything else."""
         if not isinstance(data, Mapping):
             return None
@@ -180,7 +178,7 @@ class ToolOrigin:
 
 
 @dataclass(slots=True, repr=False)
-class ToolCallItem(RunItemBase[Any]):
+class ToolCallItem(RunItemBase[RawItem]):
     """The model called a tool."""
 
     type: Literal["tool_call_item"] = "tool_call_item"
@@ -201,7 +199,7 @@ class ToolCallItem(RunItemBase[Any]):
 
 
 @dataclass(slots=True, repr=False)
-class ToolCallOutputItem(RunItemBase[Any]):
+class ToolCallOutputItem(RunItemBase[RawItem]):
     """What a tool returned: `output` as the tool returned it, `raw_item` as the model is told."""
 
     output: Any
@@ -216,35 +214,35 @@ class ToolCallOutputItem(RunItemBase[Any]):
 
 
 @dataclass(slots=True, repr=False)
-class MCPListToolsItem(RunItemBase[Any]):
+class MCPListToolsItem(RunItemBase[RawItem]):
     """A provider listed the tools of a hosted MCP server."""
 
     type: Literal["mcp_list_tools_item"] = "mcp_list_tools_item"
 
 
 @dataclass(slots=True, repr=False)
-class MCPApprovalRequestItem(RunItemBase[Any]):
+class MCPApprovalRequestItem(RunItemBase[RawItem]):
     """A provider asks whether a hosted MCP tool may run."""
 
     type: Literal["mcp_approval_request_item"] = "mcp_approval_request_item"
 
 
 @dataclass(slots=True, repr=False)
-class MCPApprovalResponseItem(RunItemBase[Any]):
+class MCPApprovalResponseItem(RunItemBase[RawItem]):
     """The answer to a provider's question whether a hosted MCP tool may run."""
 
     type: Literal["mcp_approval_response_item"] = "mcp_approval_response_item"
 
 
 @dataclass(slots=True, repr=False)
-class CompactionItem(RunItemBase[Any]):
+class CompactionItem(RunItemBase[RawItem]):
     """A history, compacted by the provider."""
 
     type: Literal["compaction_item"] = "compaction_item"
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class ToolApprovalItem(RunItemBase[Any]):
+class ToolApprovalItem(RunItemBase[RawItem]):
     """A call that waits for a person. Two of them are the same only if they are the same object."""
 
     tool_name: str | None = None
@@ -329,7 +327,7 @@ RunItem: TypeAlias = (
 """Any of the run items: `item.type` says which."""
 
 
-def _call_id(raw: Any) -> str | None:
+def _call_id(raw: object) -> str | None:
     found = read(raw, "call_id") or read(raw, "id")
     return found if isinstance(found, str) else None
 
@@ -341,7 +339,7 @@ def _call_id(raw: Any) -> str | None:
 class ModelResponse:
     """One reply of a model: its output items, what it cost, and the ids the provider gave it."""
 
-    output: list[TResponseOutputItem]
+    output: list[RawItem]
     usage: Usage
     response_id: str | None
     request_id: str | None = None
@@ -357,7 +355,7 @@ class ModelResponse:
 # --- helpers under the SDK's name ------------------------------------------------------------------------------------
 
 
-def _parts(message: Any) -> list[Any]:
+def _parts(message: object) -> list[Any]:
     """The content parts of a message, [] for anything else; a text content is one part."""
     kind = read(message, "type")
     if kind != "message" and not (kind is None and read(message, "role") is not None):
@@ -377,7 +375,7 @@ class ItemHelpers:
     """Reading messages and making items, for items of either form."""
 
     @classmethod
-    def extract_last_content(cls, message: TResponseOutputItem) -> str:
+    def extract_last_content(cls, message: RawItem) -> str:
         """The text or refusal of the last part; "" if there is none."""
         parts = _parts(message)
         if not parts:
@@ -392,18 +390,18 @@ class ItemHelpers:
         )
 
     @classmethod
-    def extract_last_text(cls, message: TResponseOutputItem) -> str | None:
+    def extract_last_text(cls, message: RawItem) -> str | None:
         """The text of the last part; None if that is no text."""
         parts = _parts(message)
         return _texts(parts[-1:], "text")
 
     @classmethod
-    def extract_text(cls, message: TResponseOutputItem) -> str | None:
+    def extract_text(cls, message: RawItem) -> str | None:
         """All text of a message; None if it has none."""
         return _texts(_parts(message), "text") or None
 
     @classmethod
-    def extract_refusal(cls, message: TResponseOutputItem) -> str | None:
+    def extract_refusal(cls, message: RawItem) -> str | None:
         """The words the model refused with; None if it did not."""
         return _texts(_parts(message), "refusal") or None
 
@@ -425,7 +423,7 @@ class ItemHelpers:
         return _texts(_parts(message.raw_item), "text") or ""
 
     @classmethod
-    def tool_call_output_item(cls, tool_call: Any, output: Any) -> TResponseInputItem:
+    def tool_call_output_item(cls, tool_call: object, output: object) -> TResponseInputItem:
         """The item that answers this function call with this output."""
         made: Item = {
             "call_id": read(tool_call, "call_id"),
@@ -438,42 +436,8 @@ class ItemHelpers:
         return made
 
 
-def call_output_item(call: Any, output: Any) -> Item:
+def call_output_item(call: object, output: object) -> Item:
     """The item that answers this call with this output, of the type that its own type asks for."""
     made = ItemHelpers.tool_call_output_item(call, output)
     made["type"] = CALL_OUTPUTS.get(str(read(call, "type")), "function_call_output")
     return made
-
-
-# --- the SDK's names for raw items -----------------------------------------------------------------------------------
-
-TResponse: TypeAlias = Any
-"""A whole reply as a provider gives it."""
-
-TResponseStreamEvent: TypeAlias = Any
-"""One event of a reply that is streamed."""
-
-ToolCallItemTypes: TypeAlias = Any
-"""A call of a tool as a model gives it: a typed provider object or a plain mapping."""
-
-ToolCallOutputTypes: TypeAlias = Any
-"""The output of a call as it is sent."""
-
-ToolApprovalRawItem: TypeAlias = Any
-"""A call that waits for a person, as a model gave it."""
-
-ToolSearchCallRawItem: TypeAlias = Any
-"""A search among tools, as a model gives it."""
-
-ToolSearchOutputRawItem: TypeAlias = Any
-"""What a search among tools found, as a model gives it."""
-
-
-def coerce_tool_search_call_raw_item(raw_item: Any) -> ToolSearchCallRawItem:
-    """A search among tools as it is; a mapping becomes a dict of its own."""
-    return dict(raw_item) if isinstance(raw_item, Mapping) else raw_item
-
-
-def coerce_tool_search_output_raw_item(raw_item: Any) -> ToolSearchOutputRawItem:
-    """What a search among tools found, as it is; a mapping becomes a dict of its own."""
-    return dict(raw_item) if isinstance(raw_item, Mapping) else raw_item

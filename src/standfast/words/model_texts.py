@@ -119,7 +119,7 @@ def set_model_texts(**texts: str) -> ModelTexts:
     return _Current.texts
 
 
-def model_text(name: str, **values: Any) -> str:
+def model_text(name: str, **values: object) -> str:
     """The sentence of this name, filled in."""
     text: str = getattr(_Current.texts, name)
     return text.format(**values)

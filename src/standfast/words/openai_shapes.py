@@ -19,7 +19,7 @@ class _Shape:
 
     __slots__ = ()
 
-    def model_dump(self, **options: Any) -> dict[str, Any]:
+    def model_dump(self, **options: object) -> dict[str, Any]:
         """The fields as a dict; `exclude_none` and `exclude_unset` leave out what is None."""
         values = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
         sparse = options.get("exclude_none") or options.get("exclude_unset")
@@ -81,7 +81,7 @@ def output_details_class() -> type[OutputTokensDetails]:
     return _class(_USAGE, "OutputTokensDetails") or OutputTokensDetails
 
 
-def reasoning_of(value: Any) -> Any:
+def reasoning_of(value: object) -> Any:
     """A setting given as a dict as `openai.types.shared.Reasoning` would read it; anything else is kept.
 
     A dict with keys that our stand-in does not know is kept as it is where `openai` is not loaded.
@@ -97,7 +97,7 @@ def reasoning_of(value: Any) -> Any:
 _REASONING_FIELDS = {field.name for field in fields(Reasoning)}
 
 
-def _class(module: str, name: str) -> Any:
+def _class(module: str, name: str) -> type[Any] | None:
     # Loaded, not importable: what is not loaded cannot be compared with.
     return getattr(sys.modules.get(module), name, None)
 
@@ -124,7 +124,7 @@ def openai_class(union: str, kind: object) -> type[Any] | None:
     return _classes[union].get(kind)
 
 
-def _members(union: Any) -> Iterator[Any]:
+def _members(union: object) -> Iterator[Any]:
     """The models of a union, however it is annotated."""
     if hasattr(union, "model_fields"):
         if "type" in union.model_fields:

@@ -8,11 +8,17 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from standfast.ground.errors import StandfastError
-from standfast.ground.jsonvalue import Item
+from standfast.ground.jsonvalue import Item, JsonValue
 from standfast.words.openai_shapes import openai_class
+
+RawItem: TypeAlias = Any
+"""An item as a model or a program gives it: a provider's typed object, a mapping or a plain dict. `read` reads each."""
+
+RawValue: TypeAlias = Any
+"""A value inside such an item."""
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
@@ -42,7 +48,7 @@ class ReadableItem(dict[str, Any]):
     # Really made of that class, an item would no longer be the dict that it is to everybody else.
     __class__ = property(_known_as)
 
-    def model_dump(self, **options: Any) -> dict[str, Any]:
+    def model_dump(self, **options: object) -> dict[str, Any]:
         """The item as plain JSON, as a typed item gives it; what was not set is not there, whatever the options."""
         return {name: to_plain(value) for name, value in self.items()}
 
@@ -50,19 +56,19 @@ class ReadableItem(dict[str, Any]):
         return ReadableItem, (dict(self),)
 
 
-def readable(item: Any) -> Any:
+def readable(item: object) -> Any:
     """A plain dict as a `ReadableItem`; anything else as it is."""
     return ReadableItem(item) if type(item) is dict else item
 
 
-def _readable(value: Any) -> Any:
+def _readable(value: object) -> Any:
     return [_readable(inner) for inner in value] if isinstance(value, list) else readable(value)
 
 
 # --- from whatever a model gives to JSON -----------------------------------------------------------------------------
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: RawValue) -> JsonValue:
     """The JSON value of anything a provider library may hand out, sharing nothing that can change.
 
     What has no JSON form is passed through as it is: the one who encodes it says where it stands.
@@ -77,7 +83,7 @@ def to_plain(value: Any) -> Any:
     return _plain_object(value)
 
 
-def _plain_object(value: Any) -> Any:
+def _plain_object(value: RawValue) -> JsonValue:
     if hasattr(value, "model_dump"):
         # Only what was set: a provider refuses the defaults of its own output types as input. Under the names of the
         # wire, where Python forced another one on the attribute (`async_`). A library that builds its objects without
@@ -96,7 +102,7 @@ def _plain_object(value: Any) -> Any:
     return value
 
 
-def to_json_item(value: Any) -> Item:
+def to_json_item(value: RawItem) -> Item:
     """One item as plain JSON: from a dict, a mapping, a typed provider object, or any record with a `type`."""
     if type(value) is dict or type(value) is ReadableItem:
         return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
@@ -111,7 +117,7 @@ def to_json_item(value: Any) -> Item:
     )
 
 
-def to_input_json(value: Any) -> Item:
+def to_input_json(value: RawItem) -> Item:
     """One item as a provider accepts it as input: JSON, without what only ever comes out of a model."""
     item = to_json_item(value)
     item.pop("created_by", None)
@@ -121,7 +127,7 @@ def to_input_json(value: Any) -> Item:
     return item
 
 
-def read(item: Any, name: str) -> Any:
+def read(item: object, name: str) -> Any:
     """A field of an item that may be a mapping or an object; None where it has no such field."""
     if type(item) is dict or isinstance(item, Mapping):
         return item.get(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from standfast.ground.jsonvalue import Item
 
@@ -13,7 +12,7 @@ SPOKEN = (
 )
 """Where the words of an item stand. Everything else is ids, kinds and states."""
 
-FIRST_WORDS_MAX = 120
+FIRST_WORDS_MAX = 120  # one line of a listing, also in a wide terminal
 
 
 def said(item: Item) -> str:
@@ -21,7 +20,7 @@ def said(item: Item) -> str:
     return "\n".join(_texts(item))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from standfast.ground.errors import InvalidSettingError
 from standfast.ground.jsonvalue import Item
@@ -81,7 +81,7 @@ _PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def tool_output(value: Any) -> str | list[Item]:
+def tool_output(value: object) -> str | list[Item]:
     """What the model is told that a tool returned: text, or a list of text, image and file parts.
 
     One such part, or a list of nothing but such parts, is structured; anything else is `str(value)`.
@@ -95,7 +95,7 @@ def tool_output(value: Any) -> str | list[Item]:
     return str(value) if part is None else [part]
 
 
-def _output_part(value: Any) -> Item | None:
+def _output_part(value: object) -> Item | None:
     kind = None if isinstance(value, str) else read(value, "type")
     if not isinstance(kind, str) or kind not in _PARTS:
         return None

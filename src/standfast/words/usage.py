@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
-from typing import Any
+from typing import Any, SupportsInt, TypeAlias
 
 from standfast.words.openai_shapes import (
     InputTokensDetails,
@@ -28,8 +28,11 @@ class _Counts(tuple[int, ...]):
     __slots__ = ()
 
 
-_NO_INPUT: Any = _Counts((0, 0))
-_NO_OUTPUT: Any = _Counts((0,))
+_Details: TypeAlias = Any
+"""Details, or the counts in their place: no annotation can say that reading the attribute makes one of the other."""
+
+_NO_INPUT: _Details = _Counts((0, 0))
+_NO_OUTPUT: _Details = _Counts((0,))
 
 
 @dataclass(slots=True)
@@ -145,7 +148,7 @@ class Usage:
         )
 
     @classmethod
-    def from_provider(cls, value: Any, *, requests: int = 1) -> Usage:
+    def from_provider(cls, value: object, *, requests: int = 1) -> Usage:
         """A provider's usage as ours, whatever its spelling; a `Usage` of ours is returned as it is.
 
         None (a provider that reports nothing) counts the request and no tokens.
@@ -154,7 +157,7 @@ class Usage:
             return value
         if value is None:
             return cls(requests)
-        read = value.get if isinstance(value, Mapping) else _reader(value)
+        read = _reader(value)
         tokens_in = _count(read("input_tokens")) or _count(read("prompt_tokens"))
         tokens_out = _count(read("output_tokens")) or _count(read("completion_tokens"))
         counted = read("requests")  # an agents.Usage counts its own requests; a provider's object has no such field
@@ -169,50 +172,51 @@ class Usage:
         )
 
 
-def _reader(value: Any) -> Any:
-    return lambda name: getattr(value, name, None)
+def _reader(value: object) -> Callable[[str], Any]:
+    """What reads a field of a mapping or an object by its name; it gives None where there is none."""
+    return value.get if isinstance(value, Mapping) else lambda name: getattr(value, name, None)
 
 
-def _count(value: Any) -> int:
+def _count(value: str | SupportsInt | None) -> int:
     return int(value) if value else 0
 
 
-def _first(value: Any) -> Any:
+def _first(value: object) -> object:
     # The SDK's saved states hold the details inside a list of one.
     return (value[0] if value else None) if isinstance(value, list | tuple) else value
 
 
-def _input_details(value: Any) -> Any:
+def _input_details(value: object) -> _Details:
     """What details of any form count; kept as they are where they are of the kind that is made now, and whole."""
     if type(value) is input_details_class() and None not in (value.cached_tokens, value.cache_write_tokens):
         return value
     return _counts(value, _NO_INPUT, "cached_tokens", "cache_write_tokens")
 
 
-def _output_details(value: Any) -> Any:
+def _output_details(value: object) -> _Details:
     if type(value) is output_details_class() and value.reasoning_tokens is not None:
         return value
     return _counts(value, _NO_OUTPUT, "reasoning_tokens")
 
 
-def _counts(value: Any, none: _Counts, *names: str) -> _Counts:
+def _counts(value: object, none: _Counts, *names: str) -> _Counts:
     """What details of any form count under these names."""
     if type(value) is _Counts:
         return value
     value = _first(value)
     if value is None:
         return none
-    read = value.get if isinstance(value, Mapping) else _reader(value)
+    read = _reader(value)
     return _Counts([_count(read(name)) for name in names])
 
 
-def _as_details(counts: tuple[int, ...]) -> Any:
+def _as_details(counts: tuple[int, ...]) -> _Details:
     """These counts, to stand where details do."""
     return _Counts(counts)
 
 
-def _read_entry(entry: Any) -> RequestUsage:
-    read = entry.get if isinstance(entry, Mapping) else _reader(entry)
+def _read_entry(entry: object) -> RequestUsage:
+    read = _reader(entry)
     return RequestUsage(
         _count(read("input_tokens")), _count(read("output_tokens")), _count(read("total_tokens")), *_counts_of(entry)
     )
@@ -221,11 +225,13 @@ def _read_entry(entry: Any) -> RequestUsage:
 # --- details that are made when they are read ------------------------------------------------------------------------
 
 
-def _made_when_read(kind: Any, name: str, make: Callable[..., Any]) -> Callable[[Any], Any]:
+def _made_when_read(
+    kind: type[Usage] | type[RequestUsage], name: str, make: Callable[..., _Details]
+) -> Callable[[object], _Details]:
     """Let this field of a class with slots hold counts until it is read; returns what reads it as it is held."""
     slot = vars(kind)[name]
 
-    def details(counted: Any) -> Any:
+    def details(counted: Usage | RequestUsage) -> _Details:
         """What of the tokens was cached, or reasoning."""
         held = slot.__get__(counted)
         if type(held) is _Counts:
@@ -237,11 +243,11 @@ def _made_when_read(kind: Any, name: str, make: Callable[..., Any]) -> Callable[
     described = kind.__dataclass_fields__[name]
     if described.default is not MISSING:  # counts are nothing that whoever asks for the fields (pydantic) could use
         described.default, described.default_factory = MISSING, make
-    as_held: Callable[[Any], Any] = slot.__get__
+    as_held: Callable[[object], _Details] = slot.__get__
     return as_held
 
 
-_HELD = {
+_HELD: dict[type, tuple[Callable[[object], _Details], Callable[[object], _Details]]] = {
     kind: (
         _made_when_read(kind, "input_tokens_details", input_details),
         _made_when_read(kind, "output_tokens_details", output_details),
@@ -250,16 +256,16 @@ _HELD = {
 }
 
 
-def _kept(counted: Any) -> tuple[Any, Any]:
+def _kept(counted: object) -> tuple[_Details, _Details]:
     """The details of a usage or an entry, of anybody's, as they are held."""
     held = _HELD.get(type(counted))
     if held is not None:
         return held[0](counted), held[1](counted)
-    read = counted.get if isinstance(counted, Mapping) else _reader(counted)
+    read = _reader(counted)
     return read("input_tokens_details"), read("output_tokens_details")
 
 
-def _counts_of(counted: Any) -> Any:
+def _counts_of(counted: object) -> tuple[_Details, _Details]:
     """What both details of a usage or an entry count."""
     of_input, of_output = _kept(counted)
     if type(of_input) is not _Counts:

@@ -62,10 +62,12 @@ class RunWorkflows:
         self._attempts_max, self._cron = attempts_max, tend
         self._loops: set[asyncio.AbstractEventLoop] = set()
 
-        async def run(run_id: str, agent: str, input: Any, session_id: str | None) -> dict[str, Any]:
+        async def run(
+            run_id: str, agent: str, input: str | list[Item] | None, session_id: str | None
+        ) -> dict[str, Any]:
             return await self._perform(RunJob(run_id, agent, input, session_id))
 
-        async def tend_now(at: datetime, given: Any) -> None:
+        async def tend_now(at: datetime, given: object) -> None:
             self._loops.add(asyncio.get_running_loop())
             await self.tend()
 

@@ -34,7 +34,7 @@ from standfast.ground.errors import (
     SessionBusyError,
     SessionConflictError,
 )
-from standfast.ground.jsonvalue import Item
+from standfast.ground.jsonvalue import Item, JsonValue
 from standfast.operators.moving import AnyStore
 from standfast.operators.opening import open_store
 from standfast.operators.run_view import load
@@ -77,7 +77,7 @@ class JobEnd:
 
     run_id: str
     status: Literal["done", "waits", "failed", "cancelled"]
-    output: Any = None
+    output: JsonValue = None
     """The final output as JSON."""
     waiting: tuple[str, ...] = ()
     """The ids of the calls that wait for a person."""

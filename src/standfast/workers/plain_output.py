@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic_core import to_jsonable_python
 
+from standfast.ground.jsonvalue import JsonValue
 
-def plain(output: object) -> Any:
+
+def plain(output: object) -> JsonValue:
     """The output as a JSON value, whatever type the agent's `output_type` gave it."""
     return to_jsonable_python(output, fallback=str)

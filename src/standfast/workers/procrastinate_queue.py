@@ -188,7 +188,7 @@ class RunQueue:
         return await self.tend()
 
     async def _perform(
-        self, context: JobContext, run_id: str, agent: str, input: Any, session_id: str | None
+        self, context: JobContext, run_id: str, agent: str, input: str | list[Item] | None, session_id: str | None
     ) -> dict[str, Any]:
         try:
             end = await self.jobs.perform(RunJob(run_id, agent, input, session_id))

@@ -10,7 +10,7 @@ import pytest
 import redis.exceptions as failed
 from hypothesis import given, strategies as st
 
-from standfast.backends.redis.wire import Answers, packed, wait_in_kernel
+from standfast.backends.redis.wire import AnswerReader, packed, wait_in_kernel
 
 
 class Cut:
@@ -59,11 +59,11 @@ def test_answers_are_read_as_they_were_meant(asked: tuple[int, list[Any]], piece
     protocol, values = asked
     pushed = b">2\r\n+invalidate\r\n*1\r\n$1\r\na\r\n" if protocol == 3 else b""  # what nobody asked for is passed over
     came = b"".join(pushed + sent(value, protocol) for value in values)
-    answers = Answers(Cut(came, piece))
+    answers = AnswerReader(Cut(came, piece))
     assert [answers.next() for _ in values] == values
     with pytest.raises(failed.ConnectionError):
         answers.next()
-    together = Answers(Cut(came, piece))
+    together = AnswerReader(Cut(came, piece))
     assert together.several(len(values)) == values
     with pytest.raises(failed.ConnectionError):
         together.several(1)
@@ -71,7 +71,7 @@ def test_answers_are_read_as_they_were_meant(asked: tuple[int, list[Any]], piece
 
 @given(st.integers(1, 200))
 def test_an_error_is_an_answer_of_its_own_kind_unless_nobody_is_there(piece: int) -> None:
-    answers = Answers(
+    answers = AnswerReader(
         Cut(
             b"-NOSCRIPT no\r\n!11\r\nOOM too big\r\n-WRONGTYPE of another kind\r\n=7\r\ntxt:abc\r\n-LOADING wait\r\n",
             piece,
@@ -88,7 +88,7 @@ def test_an_error_is_an_answer_of_its_own_kind_unless_nobody_is_there(piece: int
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400\r\n", b"$many\r\n", b"\r\n"])
 def test_what_is_no_answer_is_said(data: bytes) -> None:
     with pytest.raises((failed.InvalidResponse, ValueError)):
-        Answers(Cut(data, 4000)).next()
+        AnswerReader(Cut(data, 4000)).next()
 
 
 PARTS = st.lists(st.binary(max_size=2000), max_size=8)
@@ -110,9 +110,9 @@ def test_a_socket_without_an_answer_is_given_up_in_time() -> None:
         wait_in_kernel(here, 0.05)
         assert here.gettimeout() is None
         with pytest.raises(BlockingIOError):
-            Answers(here).next()
+            AnswerReader(here).next()
         there.sendall(b"+late\r\n")
-        assert Answers(here).next() == b"late"
+        assert AnswerReader(here).next() == b"late"
 
 
 def test_what_nobody_reads_is_given_up_in_time() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from agents import Agent, Runner, RunState
+from typing import Any
+
+from agents import Agent, RunContextWrapper, RunHooks, Runner, RunState, Tool, handoff
+from agents.items import TResponseOutputItem, TResponseStreamEvent
 
 
 class Customer: ...
@@ -23,3 +26,16 @@ async def main() -> None:
     state: RunState[Customer] = result.to_state()
     await Runner.run(desk, state, max_turns="many")  # mistake
     print(wrong, state.to_string().upper(), state.no_such_thing)  # mistake
+
+
+class Watching(RunHooks[Customer]):
+    async def on_tool_start(self, context: RunContextWrapper[Customer], agent: Agent[Any], tool: Tool) -> None:
+        print(tool.no_such_thing)  # mistake
+
+
+def said(item: TResponseOutputItem, event: TResponseStreamEvent) -> None:
+    print(item.no_such_thing)  # mistake
+    print(event.no_such_thing)  # mistake
+
+
+over = handoff(Customer())  # mistake

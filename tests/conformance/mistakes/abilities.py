@@ -107,9 +107,9 @@ class ChecksThenAppends(ReferenceSession):
             await self.add_items(list(fresh))
             talk = self.store.conversation(self.session_id)
             await super().append([], writer=writer, start=0)
-            from standfast.conformance.reference_store import Writer
+            from standfast.conformance.reference_store import WriterCount
 
-            talk.writers.setdefault(writer, Writer()).count = start + len(items)
+            talk.writers.setdefault(writer, WriterCount()).count = start + len(items)
         return await self.head()
 
 

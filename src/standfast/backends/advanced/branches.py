@@ -144,7 +144,7 @@ def _led(name: Name, pointer: Pointer, at: At | None, plan: MakePlan[T]) -> Plan
 
 
 def _exchanged(plan: Plan[T], names: Mapping[Name, Name]) -> Plan[T]:
-    """The result of a plan that is asked about other names than it knows."""
+    """Carry out a plan with names exchanged on the way: it asks about some, and the store is asked about others."""
     try:
         question = next(plan)
         while True:
@@ -270,7 +270,7 @@ def clear(name: Name) -> Plan[At]:
 # --- reading branches ------------------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class ListedBranch(NamedTuple):
     """A branch as a listing shows it."""
 
     branch: str
@@ -280,7 +280,7 @@ class Seen(NamedTuple):
     made: float | None
 
 
-def listed(name: Name, pointer: Pointer, at: At | None, report: rules.Report) -> Plan[list[Seen]]:
+def list_branches(name: Name, pointer: Pointer, at: At | None, report: rules.Report) -> Plan[list[ListedBranch]]:
     """All branches, `main` first, then as they were made."""
     found, here = yield from current(name, pointer, at)
     shown = []
@@ -291,7 +291,7 @@ def listed(name: Name, pointer: Pointer, at: At | None, report: rules.Report) ->
         items = [item for _, item in rules.items_of(sight.rows[0], report)]
         made = found.made[branch].made if branch in found.made else next(iter(sight.times[0]), None)
         if items or found.made:
-            shown.append(Seen(branch, len(items), sum(map(is_user, items)), branch == here, made))
+            shown.append(ListedBranch(branch, len(items), sum(map(is_user, items)), branch == here, made))
     return shown
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Hashable
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from standfast.backends.advanced import branches, turn_costs
@@ -34,6 +34,7 @@ from standfast.words.usage import Usage
 __all__ = ["AdvancedSQLiteSession"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class _HasUsage(Protocol):
@@ -112,7 +113,7 @@ class AdvancedSQLiteSession(SQLiteSession):
             return (id(self._engine()), self._plain_tables)
         return (os.path.realpath(self._path), self._plain_tables)
 
-    async def _changed(self, plan: Callable[..., Plan[T]], *values: Any, **options: Any) -> T:
+    async def _changed(self, plan: Callable[Concatenate[Name, P], Plan[T]], *values: P.args, **options: P.kwargs) -> T:
         """The result of a plan about branches, which is not led to one."""
         self._check_open()
         return await self._engine().carry(partial(plan, self._name, *values, **options), self.timeout_s)
@@ -204,7 +205,7 @@ class AdvancedSQLiteSession(SQLiteSession):
     async def list_branches(self) -> list[dict[str, Any]]:
         """Every branch: its id, how many messages and turns it has, whether it is current, and when it was made."""
         self._check_open()
-        plan = partial(branches.listed, self._name, self._pointer, self._pointer.at, self._report)
+        plan = partial(branches.list_branches, self._name, self._pointer, self._pointer.at, self._report)
         return [
             {
                 "branch_id": one.branch,
@@ -285,7 +286,7 @@ def _turns_of(report: rules.Report, name: Name, branch: str) -> Plan[list[tuple[
     return [(turn, item.get("content", ""), times[row.ref]) for turn, (row, item) in enumerate(said, 1)]
 
 
-def _shown(turn: int, content: Any, at: float | None, characters: int | None) -> dict[str, Any]:
+def _shown(turn: int, content: object, at: float | None, characters: int | None) -> dict[str, Any]:
     return {
         "turn": turn,
         "content": preview(content, characters),

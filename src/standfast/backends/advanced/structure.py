@@ -183,7 +183,7 @@ def _follow(db: sqlite3.Connection, messages: str, session_id: str) -> None:
                 f"the OpenAI Agents SDK has made a branch in session {session_id!r} while it was open here",
                 "Open this file in a new process: each of the SDK's branches then becomes one of standfast's.",
             )
-    last, sequence, turn = _last_one_there(db, messages, session_id)
+    last, sequence, turn = _without_stale_end(db, messages, session_id)
     rows = f'SELECT id, message_data FROM "{messages}" WHERE session_id = ? AND id > ? ORDER BY id'
     missing = db.execute(rows, (session_id, last)).fetchall()
     values: list[tuple[Any, ...]] = []
@@ -198,10 +198,10 @@ def _follow(db: sqlite3.Connection, messages: str, session_id: str) -> None:
     )
 
 
-def _last_one_there(db: sqlite3.Connection, messages: str, session_id: str) -> tuple[int, int, int]:
-    """Remove rows about messages that are gone, from the end.
+def _without_stale_end(db: sqlite3.Connection, messages: str, session_id: str) -> tuple[int, int, int]:
+    """Remove rows about messages that are gone, from the end; gives the first row that stays.
 
-    Gives message, sequence and turn of the first that is not.
+    Of that row: the message id, the sequence number and the turn.
     """
     newest = (
         "SELECT s.id, s.message_id, s.sequence_number, s.user_turn_number, m.id FROM message_structure s LEFT JOIN "
@@ -241,7 +241,7 @@ def _usage_cells(db: sqlite3.Connection, session_id: str) -> dict[str, Cell]:
     return found
 
 
-def _details(stored: Any) -> Any:
+def _details(stored: str | bytes | None) -> Any:
     try:
         return json.loads(stored) if stored else None
     except ValueError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from standfast.ground.jsonvalue import Item
 
@@ -94,13 +93,13 @@ def tool_uses(items: Sequence[Item]) -> list[tuple[str, int, int]]:
     return [(tool, count, turn) for (turn, tool), count in ordered]  # type: ignore[misc]  # None: a call without a name
 
 
-def preview(content: Any, characters: int | None) -> str:
+def preview(content: object, characters: int | None) -> str:
     """A message's content as text, at most so long; what is no text is shown as JSON."""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return text if characters is None or len(text) <= characters else f"{text[:characters]}..."
 
 
-def says(content: Any, words: str) -> bool:
+def says(content: object, words: str) -> bool:
     """Whether a message's text holds these words, in any case: what a person sees, not how it is stored."""
     parts = [content] if isinstance(content, str) else content if isinstance(content, list) else []
     texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, str | dict)]

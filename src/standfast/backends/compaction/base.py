@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from standfast.carrying.process_lock import ProcessLock
-from standfast.carrying.wrapper import SessionWrapper
+from standfast.carrying.wrapper import ContextForSession, SessionWrapper
 from standfast.ground.errors import CompactionError, NotFoundError
 from standfast.ground.jsonvalue import Item
-from standfast.sessions.compaction_rules import restoration
-from standfast.sessions.protocol import Head, abilities, check_session_id
+from standfast.sessions.compaction_rules import OpenAIResponsesCompactionArgs, restoration
+from standfast.sessions.protocol import Head, Session, abilities, check_session_id
 from standfast.words.history import canonical
 
 T = TypeVar("T")
@@ -29,6 +29,8 @@ READ_ATTEMPTS_MAX = 20
 # one moment; a compaction that never gets them is a compaction too early.
 
 RESTORE_ATTEMPTS_MAX = 4
+# Each looks first at what stands there. A store that fails more often than this will go on failing, and the error that
+# is raised then has the whole history.
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +41,15 @@ class Snapshot:
     head: Head | None
 
     @property
-    def mark(self) -> object:
-        """Equal for equal histories, as far as can be told."""
+    def fingerprint(self) -> object:
+        """What the history is known by: equal for equal histories, as far as can be told."""
         return self.head if self.head is not None else (len(self.items), *map(canonical, self.items[-1:]))
 
 
 class CompactingSession(SessionWrapper):
     """What compacting wrappers share: a safe replacement, and `undo_compaction`."""
 
-    def __init__(self, session_id: str, underlying_session: Any) -> None:
+    def __init__(self, session_id: str, underlying_session: Session) -> None:
         super().__init__(underlying_session)
         self.session_id = check_session_id(session_id)
         self._lock = ProcessLock()
@@ -58,7 +60,9 @@ class CompactingSession(SessionWrapper):
         """What the wrapped session has: the methods overridden here only keep plain sessions in order."""
         return super().declared_abilities
 
-    async def run_compaction(self, args: Any = None, *, wrapper: Any = None) -> list[Item] | None:
+    async def run_compaction(
+        self, args: OpenAIResponsesCompactionArgs | None = None, *, wrapper: ContextForSession = None
+    ) -> list[Item] | None:
         """Compact the history if it is time to; the items that now stand for it, None if nothing was done.
 
         Raises CompactionError if it failed, and then the history is as it was.
@@ -89,7 +93,7 @@ class CompactingSession(SessionWrapper):
         old, new = self._replaced
         await self._rewrite(new, old, None)
 
-    async def _compact(self, args: dict[str, Any], wrapper: Any) -> list[Item] | None:
+    async def _compact(self, args: OpenAIResponsesCompactionArgs, wrapper: object) -> list[Item] | None:
         raise NotImplementedError
 
     def _nothing_to_undo(self) -> NotFoundError:
@@ -100,7 +104,7 @@ class CompactingSession(SessionWrapper):
 
     # --- reading and replacing ------------------------------------------------------------------------------
 
-    async def _snapshot(self, wrapper: Any) -> Snapshot:
+    async def _snapshot(self, wrapper: object) -> Snapshot:
         if "head" not in abilities(self.underlying_session):
             return Snapshot(await self._whole(wrapper), None)
         for _ in range(READ_ATTEMPTS_MAX):
@@ -113,7 +117,7 @@ class CompactingSession(SessionWrapper):
             "Compact it when it is quieter.",
         )
 
-    async def _swap(self, snapshot: Snapshot, new: list[Item], wrapper: Any) -> None:
+    async def _swap(self, snapshot: Snapshot, new: list[Item], wrapper: object) -> None:
         """Put the new history in place of the one that was read; what came behind that stays (B3)."""
         if snapshot.head is not None and "replace" in abilities(self.underlying_session):
             await self.replace(new, upto=snapshot.head)
@@ -122,21 +126,21 @@ class CompactingSession(SessionWrapper):
 
     # --- plain sessions ------------------------------------------------------------------------------
 
-    async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
+    async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
         """Append one batch, in order; on a plain session never in the middle of its being replaced."""
         if "replace" in abilities(self.underlying_session):
             return await super().add_items(items, wrapper=wrapper)
         async with self._lock:
             return await super().add_items(items, wrapper=wrapper)
 
-    async def pop_item(self, *, wrapper: Any = None) -> Item | None:
+    async def pop_item(self, *, wrapper: ContextForSession = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
         if "replace" in abilities(self.underlying_session):
             return await super().pop_item(wrapper=wrapper)
         async with self._lock:
             return await super().pop_item(wrapper=wrapper)
 
-    async def clear_session(self, *, wrapper: Any = None) -> None:
+    async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
         """Remove everything stored for this session id."""
         if "replace" in abilities(self.underlying_session):
             return await super().clear_session(wrapper=wrapper)
@@ -144,7 +148,7 @@ class CompactingSession(SessionWrapper):
             self._replaced = None
             return await super().clear_session(wrapper=wrapper)
 
-    async def _rewrite(self, old: list[Item], new: list[Item], wrapper: Any) -> None:
+    async def _rewrite(self, old: list[Item], new: list[Item], wrapper: object) -> None:
         """Capture, clear and write; the cancelled caller waits, since half a rewrite is a lost history."""
         async with self._lock:
             captured = await self._whole(wrapper)
@@ -157,7 +161,7 @@ class CompactingSession(SessionWrapper):
             await _to_the_end(self._clear_and_write(captured, [*new, *behind], wrapper))
             self._replaced = (old, new)
 
-    async def _clear_and_write(self, captured: list[Item], new: list[Item], wrapper: Any) -> None:
+    async def _clear_and_write(self, captured: list[Item], new: list[Item], wrapper: object) -> None:
         try:
             await SessionWrapper.clear_session(self, wrapper=wrapper)
             await SessionWrapper.add_items(self, new, wrapper=wrapper)
@@ -169,7 +173,7 @@ class CompactingSession(SessionWrapper):
                 raise self._lost(captured, trouble) from first
             raise
 
-    async def _bring_back(self, old: list[Item], new: list[Item], wrapper: Any) -> bool:
+    async def _bring_back(self, old: list[Item], new: list[Item], wrapper: object) -> bool:
         """Restore the old history, each item once, by what is seen; whether the new one stands instead."""
         others: list[Item] = []
         trouble: Exception | None = None

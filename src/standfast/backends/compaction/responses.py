@@ -34,13 +34,16 @@ from standfast.sessions.compaction_rules import (
     select_compaction_candidate_items,
     split_open,
 )
-from standfast.sessions.protocol import Head, Lease
+from standfast.sessions.protocol import Head, Lease, Session
 from standfast.sessions.run_rules import Recorded
 from standfast.words.history import normalise, prune
 from standfast.words.usage import Usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+    from openai.types.responses import CompactedResponse
+
+    from standfast.carrying.wrapper import ContextForSession
 
 __all__ = [
     "DEFAULT_COMPACTION_THRESHOLD",
@@ -62,7 +65,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
     def __init__(
         self,
         session_id: str,
-        underlying_session: Any,
+        underlying_session: Session,
         *,
         client: AsyncOpenAI | None = None,
         model: str = "gpt-4.1",
@@ -93,7 +96,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         self._own: OwnClients | None = None
         self._response_id: str | None = None
         self._unstored_id: str | None = None
-        self._response_mark: object = None
+        self._response_fingerprint: object = None
         self._appended: tuple[Head, bool] | None = None
         self._deferred_id: str | None = None
 
@@ -112,7 +115,9 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         """The first response whose compaction was put off, if any: the next one is then done without asking."""
         return self._deferred_id
 
-    async def defer_compaction(self, response_id: str, *, store: bool | None = None, wrapper: Any = None) -> None:
+    async def defer_compaction(
+        self, response_id: str, *, store: bool | None = None, wrapper: ContextForSession = None
+    ) -> None:
         """Note that this response asked for a compaction that has to wait for its tool outputs (C9).
 
         Nothing is sent. The decision is made now, by the hook; the next `run_compaction` carries it out.
@@ -127,7 +132,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     # --- compacting ------------------------------------------------------------------------------
 
-    async def _compact(self, args: dict[str, Any], wrapper: Any) -> list[Item] | None:
+    async def _compact(self, args: OpenAIResponsesCompactionArgs, wrapper: object) -> list[Item] | None:
         chosen = _checked(args.get("compaction_mode") or self.compaction_mode)
         snapshot = await self._snapshot(wrapper)
         self._remember(args.get("response_id"), args.get("store"), snapshot)
@@ -152,7 +157,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         """Which response the history ends with, as of when, and whether the server keeps it."""
         if response_id and response_id != self._response_id:
             self._response_id = response_id
-            self._response_mark = self._appended[0] if self._appended is not None else snapshot.mark
+            self._response_fingerprint = self._appended[0] if self._appended is not None else snapshot.fingerprint
         if store is False and self._response_id:
             self._unstored_id = self._response_id
         elif store is True and self._unstored_id == self._response_id:
@@ -173,7 +178,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         limit = getattr(self.session_settings, "limit", None)
         if isinstance(limit, int) and len(snapshot.items) > limit:
             return "a default limit hides a part of the history from the requests that made the chain"
-        if self._response_mark != snapshot.mark:
+        if self._response_fingerprint != snapshot.fingerprint:
             return "the history has changed since that response"
         return ""
 
@@ -189,7 +194,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
             )
         )
 
-    async def _ask(self, mode: ResolvedMode, items: Sequence[Item], *, may_fall_back: bool) -> Any:
+    async def _ask(self, mode: ResolvedMode, items: Sequence[Item], *, may_fall_back: bool) -> CompactedResponse:
         if mode == "previous_response_id":
             try:
                 return await self.client.responses.compact(model=self.model, previous_response_id=self._response_id)
@@ -237,13 +242,13 @@ class OpenAIResponsesCompactionSession(CompactingSession):
             self._appended = (done.head, is_leased)
         return done
 
-    async def pop_item(self, *, wrapper: Any = None) -> Item | None:
+    async def pop_item(self, *, wrapper: ContextForSession = None) -> Item | None:
         """Remove and return the newest item; None when there is none."""
         item = await super().pop_item(wrapper=wrapper)
         self._forget_chain()
         return item
 
-    async def clear_session(self, *, wrapper: Any = None) -> None:
+    async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
         """Remove everything stored for this session id; a compaction that was put off is forgotten."""
         await super().clear_session(wrapper=wrapper)
         self._deferred_id = None
@@ -255,7 +260,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         self._forget_chain()
 
     def _forget_chain(self) -> None:
-        self._response_id = self._response_mark = self._appended = None
+        self._response_id = self._response_fingerprint = self._appended = None
 
     # --- around ------------------------------------------------------------------------------
 
@@ -264,7 +269,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         closing = super().close()
         return closing if self._own is None else _both(closing, self._own)
 
-    def _rewrap(self, session: Any) -> OpenAIResponsesCompactionSession:
+    def _rewrap(self, session: Session) -> OpenAIResponsesCompactionSession:
         return OpenAIResponsesCompactionSession(
             session.session_id,
             session,
@@ -282,12 +287,12 @@ def _checked(mode: Any) -> CompactionMode:
     return chosen
 
 
-def _owns_its_history(session: Any) -> bool:
+def _owns_its_history(session: object) -> bool:
     # By name along the class's bases: the SDK's class of this name is meant as much as ours.
     return any(kind.__name__ == "OpenAIConversationsSession" for kind in type(session).__mro__)
 
 
-def _count(response: Any, wrapper: Any) -> None:
+def _count(response: CompactedResponse, wrapper: object) -> None:
     """Add what the request cost to the run that asked for it."""
     usage, spent = getattr(wrapper, "usage", None), getattr(response, "usage", None)
     if usage is not None and spent is not None:

@@ -8,7 +8,7 @@ turns, never inside one, and what an open call needs stays (C9). Replacing and u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.backends.compaction.base import CompactingSession
 from standfast.ground.errors import CompactionError, InvalidSettingError
@@ -16,6 +16,7 @@ from standfast.ground.jsonvalue import Item, copy_json, encode_value
 from standfast.llm.interface import Model, ModelTracing
 from standfast.llm.settings import ModelSettings
 from standfast.sessions.compaction_rules import (
+    OpenAIResponsesCompactionArgs,
     default_should_trigger_compaction,
     select_compaction_candidate_items,
     split_open,
@@ -23,6 +24,9 @@ from standfast.sessions.compaction_rules import (
 )
 from standfast.words.items import ItemHelpers, read, to_json_item
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from standfast.sessions.protocol import Session
 
 INSTRUCTIONS = (
     "Summarise the conversation below for an assistant that will continue it and will not see the original. Keep "
@@ -42,7 +46,7 @@ class SummarisingSession(CompactingSession):
 
     def __init__(
         self,
-        underlying_session: Any,
+        underlying_session: Session,
         model: Model,
         *,
         keep_last: int = KEEP_LAST,
@@ -65,7 +69,7 @@ class SummarisingSession(CompactingSession):
         self.instructions = instructions
         self.model_settings = model_settings or ModelSettings()
 
-    async def _compact(self, args: dict[str, Any], wrapper: Any) -> list[Item] | None:
+    async def _compact(self, args: OpenAIResponsesCompactionArgs, wrapper: object) -> list[Item] | None:
         snapshot = await self._snapshot(wrapper)
         boundary = turn_boundary(snapshot.items, self.keep_last) if self.keep_last else len(snapshot.items)
         older, kept = snapshot.items[:boundary], snapshot.items[boundary:]
@@ -84,7 +88,7 @@ class SummarisingSession(CompactingSession):
         }
         return bool(self.should_trigger(context))
 
-    async def _summary(self, items: Sequence[Item], wrapper: Any) -> str:
+    async def _summary(self, items: Sequence[Item], wrapper: object) -> str:
         reply = await self.model.get_response(
             system_instructions=self.instructions,
             input=[{"role": "user", "content": transcript(items)}],
@@ -109,7 +113,7 @@ class SummarisingSession(CompactingSession):
             )
         return text
 
-    def _rewrap(self, session: Any) -> SummarisingSession:
+    def _rewrap(self, session: Session) -> SummarisingSession:
         return SummarisingSession(
             session,
             self.model,
@@ -141,7 +145,7 @@ def _line(item: Item) -> str:
     return f"{kind}: {_json({name: value for name, value in item.items() if name not in ('type', 'id', 'status')})}"
 
 
-def _text(content: Any) -> str:
+def _text(content: object) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -149,7 +153,7 @@ def _text(content: Any) -> str:
     return " ".join(_part(part) for part in content)
 
 
-def _part(part: Any) -> str:
+def _part(part: object) -> str:
     if not isinstance(part, dict):
         return str(part)
     for name in ("text", "refusal", "transcript"):
@@ -158,5 +162,5 @@ def _part(part: Any) -> str:
     return f"[{part.get('type', 'something')}]"  # an image or a file: its bytes would tell the model nothing
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return encode_value(to_json_item(value) if isinstance(value, dict) else value).decode("utf-8", "replace")

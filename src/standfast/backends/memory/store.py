@@ -40,7 +40,7 @@ from standfast.sessions.port import (
     Tag,
 )
 
-TICK_S = 1e-6
+TICK_S = 1e-6  # a change moves the time on even where the clock has not moved since the one before (A16)
 EXPIRED = "expired"  # in place of a cell's epoch, where that has expired under a lease
 
 

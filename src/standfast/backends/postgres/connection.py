@@ -18,7 +18,10 @@ from standfast.backends.postgres.errors import WARNING, OnlyHere
 T = TypeVar("T")
 
 ANSWER_S_MAX = 20.0
+# How long one answer may take before the connection is given up; what was asked is then asked again over another.
+
 CALL_OFF_S_MAX = 2.0
+# How long the server has to say that it has stopped what it was told to stop: it answers that at once, or not at all.
 
 
 class LimitedConnection(psycopg.Connection[Any]):

@@ -30,7 +30,7 @@ class Tables(NamedTuple):
     schema: str | None = None
 
     @classmethod
-    def of(cls, sessions: Any, messages: Any, schema: Any = None) -> Self:
+    def of(cls, sessions: str, messages: str, schema: str | None = None) -> Self:
         """The names, checked (A15)."""
         check_two_tables(sessions, messages)
         if schema is not None:

@@ -23,7 +23,7 @@ from standfast.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["PostgresSession"]
 
-READERS = 2
+READERS = 2  # beside the connection that writes, so that one long read does not keep every other waiting
 _SCHEMES = ("postgresql://", "postgres://")
 
 
@@ -130,7 +130,7 @@ def _place(url: str, options: tuple[tuple[str, str], ...]) -> Hashable:
     )
 
 
-def _checked_url(url: Any) -> str:
+def _checked_url(url: object) -> str:
     if not isinstance(url, str) or not url:
         raise CallerError(f"{url!r} names no database", "Give a URL like postgresql://user@host/database.")
     scheme, separator, _ = url.partition("://")

@@ -284,7 +284,7 @@ class PostgresStore:
         connection = self._connection if self._is_prepared and count == 1 else None
         return None if connection is None or connection.closed else connection
 
-    def begin(self, questions: Sequence[Any]) -> Begun | None:
+    def begin(self, questions: Sequence[Any]) -> SentAppend | None:
         """Send an append, as far as that goes without waiting. None, and nothing is sent: it is something else."""
         connection, step = self._connection, questions[0]
         if connection is None or len(questions) > 1 or isinstance(step, Look | Listing | Count):
@@ -292,7 +292,7 @@ class PostgresStore:
         if not self._is_prepared or not only_appends(step):
             return None
         try:
-            return Begun(self, step, self._sent(connection, step[0]))
+            return SentAppend(self, step, self._sent(connection, step[0]))
         except UnicodeEncodeError:
             return None
         except psycopg.Error as error:
@@ -403,7 +403,7 @@ class PostgresStore:
             self._connection, self._is_prepared = None, False
 
 
-class Begun:
+class SentAppend:
     """An append that was sent."""
 
     def __init__(self, store: PostgresStore, step: Step, sent: Sent) -> None:
@@ -495,14 +495,16 @@ def _times(look: Look, rows: Sequence[Sequence[Row]], ats: Sequence[float]) -> t
     )
 
 
-def _cells(names: Any, epochs: Any, values: Any, epoch: str) -> dict[str, Cell]:
+def _cells(
+    names: Sequence[bytes] | None, epochs: Sequence[str] | None, values: Sequence[bytes] | None, epoch: str
+) -> dict[str, Cell]:
     return {
         bytes(name).decode(): Cell(bytes(value), bool(epoch) and born == epoch)
         for name, born, value in zip(names or (), epochs or (), values or (), strict=True)
     }
 
 
-def _lists(counts: Any, *columns: Any) -> tuple[list[Row], ...]:
+def _lists(counts: Sequence[int] | None, *columns: Sequence[Any] | None) -> tuple[list[Row], ...]:
     rows = map(_row, *(column or () for column in columns))
     return tuple(list(islice(rows, count)) for count in counts or ())
 

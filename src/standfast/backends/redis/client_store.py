@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol, TypeGuard
 
 import redis.exceptions as failed
 
@@ -19,10 +19,41 @@ from standfast.sessions.port import Answer, Ask
 _RAW: dict[str, Any] = {"NEVER_DECODE": []}
 
 
+class AsyncClient(Protocol):
+    """As much of a `redis.asyncio` client as is used here."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]:
+        """Send a command and await its answer."""
+        ...
+
+    def pipeline(self, transaction: bool = ...) -> Any:
+        """Several commands, sent at once."""
+        ...
+
+
+class AsyncClusterClient(AsyncClient, Protocol):
+    """As much of a `redis.asyncio` client for a cluster as is used here."""
+
+    def initialize(self) -> Awaitable[Any]:
+        """Ask the nodes who has which slots."""
+        ...
+
+    def get_node_from_key(self, key: Any) -> Any:
+        """The node that has this key."""
+        ...
+
+
+def is_cluster_client(client: object) -> TypeGuard[AsyncClusterClient]:
+    """Whether a client is one for a cluster."""
+    return hasattr(client, "get_default_node")
+
+
 class ClientStore(Codec):
     """A handed-in client as a store."""
 
-    def __init__(self, client: Any, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0) -> None:
+    def __init__(
+        self, client: AsyncClient, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0
+    ) -> None:
         self._client, self._where = client, _address(client)
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=self._where, wait_replicas=wait_replicas)
 
@@ -49,7 +80,7 @@ class ClientStore(Codec):
 class BorrowedLink:
     """A `redis.asyncio` client for a cluster, as a link: asked in a thread, it answers in the client's own loop."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: AsyncClusterClient) -> None:
         self._client, self.where = client, _address(client)
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -79,7 +110,7 @@ class BorrowedLink:
 class ClusterClientStore:
     """A handed-in client for a cluster as a store. Which slot a name is in takes questions of its own: in a thread."""
 
-    def __init__(self, client: Any, **options: Any) -> None:
+    def __init__(self, client: AsyncClusterClient, **options: Any) -> None:
         self._client, self._link = client, BorrowedLink(client)
         self._store = ClusterStore(self._link, **options)
 
@@ -94,7 +125,7 @@ class ClusterClientStore:
         return await asyncio.to_thread(self._store.ask_many, questions)
 
 
-def _address(client: Any) -> str:
+def _address(client: object) -> str:
     """Where a client's server is, for people."""
     options = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     return f"{options.get('host', 'a client of yours')}:{options.get('port', id(client))}"

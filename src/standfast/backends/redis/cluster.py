@@ -19,7 +19,7 @@ from standfast.backends.redis.errors import LOST, lost, unreachable, unusable
 from standfast.backends.redis.exchange import Command, answers, driven
 from standfast.backends.redis.keys import NameKeys, bucket_of, to_bytes
 from standfast.backends.redis.link import redis_address
-from standfast.backends.redis.store import RedisStore
+from standfast.backends.redis.store import AnsweringLink, RedisStore
 from standfast.ground.errors import StoreUnavailableError
 from standfast.sessions.answering import asked_alone, conditions, in_range, refusal
 from standfast.sessions.port import (
@@ -37,13 +37,13 @@ from standfast.sessions.port import (
     Step,
 )
 
-RUNS_REMEMBERED_MAX = 10_000
+RUNS_REMEMBERED_MAX = 10_000  # where a run is kept can be asked again, so all are forgotten when there are more
 
 
 class ClusterLink:
     """A client for all nodes, for one thread at a time; each command goes to the node that has its slot."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: object) -> None:
         self._url, self._options = url, options | {"decode_responses": False}
         self._client: RedisCluster | None = None
         self.where = redis_address(url)
@@ -93,7 +93,7 @@ class ClusterLink:
 class ClusterStore(RedisStore):
     """A Redis or Valkey cluster as a store."""
 
-    def __init__(self, link: Any, *, prefix: str, ttl_ms: int | None, wait_replicas: int = 0) -> None:
+    def __init__(self, link: AnsweringLink, *, prefix: str, ttl_ms: int | None, wait_replicas: int = 0) -> None:
         super().__init__(link, prefix=prefix, layout="tagged", ttl_ms=ttl_ms, wait_replicas=wait_replicas)
         self._runs: dict[str, int] = {}
         self._greeting.has_one_layout = True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import redis.exceptions as failed
 
 from standfast.ground.errors import (
@@ -124,7 +122,7 @@ def lost(error: Exception, where: str, *, reading: bool) -> StoreError:
     return unanswered("Redis", str(error), reading=reading)
 
 
-def too_few(count: Any, wanted: int, *, is_written: bool) -> StoreError:
+def too_few(count: object, wanted: int, *, is_written: bool) -> StoreError:
     """Fewer replicas than asked for have said that they have it, or what was there when it was refused.
 
     `count` is how many, or what the server says instead.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import redis.exceptions as failed
 from redis.backoff import NoBackoff
@@ -13,8 +13,11 @@ from redis.retry import Retry
 
 from standfast.backends.redis.errors import refused, unreachable, unusable
 from standfast.backends.redis.exchange import Command, Exchange, driven
-from standfast.backends.redis.wire import Answers, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
+from standfast.backends.redis.wire import AnswerReader, can_be_asked_without_waiting, packed, sent_now, wait_in_kernel
 from standfast.sessions.answering import unanswered
+
+if TYPE_CHECKING:
+    import socket
 
 T = TypeVar("T")
 
@@ -22,14 +25,14 @@ T = TypeVar("T")
 class Link:
     """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: object) -> None:
         # Answers are bytes, whatever the caller's own client does; and a request is never sent again behind our back:
         # whether it may be repeated is decided where it is known what it was.
         options |= {"decode_responses": False, "retry": Retry(NoBackoff(), 0)}
         self._pool = ConnectionPool.from_url(url, **options)
         self._connection: Connection | None = None
         self._socket: Any = None
-        self._answers: Answers | None = None
+        self._answers: AnswerReader | None = None
         self._is_lendable = False
         self.patience_s = math.inf
         self.where = redis_address(url)
@@ -39,8 +42,8 @@ class Link:
         answers = self._answers or self._opened()
         return self._told(answers, len(commands), _joined(commands), reading)
 
-    def _told(self, answers: Answers, count: int, data: bytes, reading: bool) -> list[Any]:
-        """The answers to what was sent, with this."""
+    def _told(self, answers: AnswerReader, count: int, data: bytes, reading: bool) -> list[Any]:
+        """Send the rest of what is asked, and give so many answers to all of it."""
         try:
             if data:
                 self._socket.sendall(data)
@@ -58,7 +61,7 @@ class Link:
     # --- without waiting ----------------------------------------------------------------------------------------------
 
     @property
-    def line(self) -> Any:
+    def line(self) -> socket.socket | None:
         """The socket, if one is open over which commands can be sent without waiting."""
         return self._socket if self._is_lendable else None
 
@@ -90,7 +93,7 @@ class Link:
         if self._answers is None:
             self._opened()
 
-    def _opened(self) -> Answers:
+    def _opened(self) -> AnswerReader:
         # Not `make_connection()`: it counts what it ever made, and refuses for good after a hundred reconnects.
         try:
             connection: Any = self._pool.connection_class(**self._pool.connection_kwargs)  # it may open a file
@@ -104,7 +107,7 @@ class Link:
         # redis-py connects, says who this is and chooses the database; from here on its socket is spoken to directly.
         self._connection, self._socket = connection, connection._sock
         wait_in_kernel(self._socket, connection.socket_timeout)
-        self._answers, self._is_lendable = Answers(self._socket), can_be_asked_without_waiting(self._socket)
+        self._answers, self._is_lendable = AnswerReader(self._socket), can_be_asked_without_waiting(self._socket)
         self.patience_s = (connection.socket_timeout or math.inf) / 4
         return self._answers
 
@@ -116,7 +119,7 @@ class Link:
             connection.disconnect()  # type: ignore[no-untyped-call]
 
 
-class Begun(Generic[T]):
+class SentExchange(Generic[T]):
     """An exchange whose first commands were sent without waiting (see `carrying.lending`)."""
 
     def __init__(self, link: Link, exchange: Exchange[T]) -> None:

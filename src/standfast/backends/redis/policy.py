@@ -5,8 +5,6 @@ An evicting policy takes keys one by one: items of a session, and leaves the cou
 
 from __future__ import annotations
 
-from typing import Any
-
 import redis.exceptions as failed
 
 from standfast.ground.log_helpers import session_logger as _log
@@ -15,7 +13,7 @@ ASKED = ("INFO", "memory")
 """What to ask the server: not CONFIG, which servers that somebody else runs do not allow."""
 
 _looked_at: set[tuple[str, bool]] = set()
-ADDRESSES_MAX = 1000
+ADDRESSES_MAX = 1000  # the set lives as long as the process; a server that is forgotten is asked once more
 
 
 class Policy:
@@ -29,7 +27,7 @@ class Policy:
         """Whether the server must still be asked."""
         return self._server not in _looked_at
 
-    def told(self, answer: Any) -> None:
+    def told(self, answer: object) -> None:
         """Take the server's answer; an error is none, since whether anything may be evicted changes nothing here."""
         if len(_looked_at) >= ADDRESSES_MAX:
             _looked_at.clear()
@@ -48,7 +46,7 @@ class Policy:
             )
 
 
-def _facts(answer: Any) -> dict[str, str]:
+def _facts(answer: object) -> dict[str, str]:
     """What INFO says, read already or not."""
     if isinstance(answer, dict):
         nodes = [value for value in answer.values() if isinstance(value, dict)]  # of a cluster: each says its own

@@ -43,7 +43,7 @@ from standfast.sessions.port import (
 
 EPOCH = 16  # characters in front of a cell's value: the incarnation it was written in
 EXPIRED = b"expired-expired-"  # in place of the incarnation, if that has expired; see rows.lua
-NAMES_REMEMBERED_MAX = 10_000
+NAMES_REMEMBERED_MAX = 10_000  # a ref that is guessed too low is not used by the server, so forgetting is safe
 
 OLDEST_REF = 10**15
 # In microseconds: 2001. A ref below that counts rows, it tells no time.
@@ -96,7 +96,7 @@ class Arguments:
         self.values.append(value)
         return len(self.values)
 
-    def with_description(self, description: Any) -> list[bytes]:
+    def with_description(self, description: object) -> list[bytes]:
         """All of them, the description first."""
         self.values[0] = json.dumps(description, separators=(",", ":")).encode()
         return self.values

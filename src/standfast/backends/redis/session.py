@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import redis
 from redis.connection import parse_url
 
-from standfast.backends.redis.client_store import ClientStore, ClusterClientStore
+from standfast.backends.redis.client_store import AsyncClient, ClientStore, ClusterClientStore, is_cluster_client
 from standfast.backends.redis.cluster import ClusterLink, ClusterStore
 from standfast.backends.redis.keys import Layout
 from standfast.backends.redis.link import Link
@@ -28,7 +28,7 @@ from standfast.sessions.protocol import SessionSettings
 
 __all__ = ["RedisSession"]
 
-READERS = 2
+READERS = 2  # beside the connection that writes, so that one long read does not keep every other waiting
 ANSWER_S_MAX = 5.0
 """How long one answer may take before the connection is given up; what was asked is then asked again."""
 
@@ -57,7 +57,7 @@ class RedisSession(ServerSession):
         self,
         session_id: str,
         *,
-        redis_client: Any,
+        redis_client: AsyncClient | Address,
         key_prefix: str = "agents:session",
         ttl: int | Literal["keep"] | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
@@ -100,7 +100,7 @@ class RedisSession(ServerSession):
         ttl_ms = None if self.ttl == "keep" else (self.ttl or 0) * 1000
         replicas = self.wait_replicas
         if not isinstance(target, Address):
-            if _is_cluster(target):
+            if is_cluster_client(target):
                 return LoopCarrier(ClusterClientStore(target, prefix=prefix, ttl_ms=ttl_ms, wait_replicas=replicas))
             return LoopCarrier(ClientStore(target, prefix=prefix, layout=layout, ttl_ms=ttl_ms, wait_replicas=replicas))
 
@@ -132,8 +132,8 @@ class RedisSession(ServerSession):
         }
 
 
-def _is_cluster(client: Any) -> bool:
-    return client.is_cluster if isinstance(client, Address) else hasattr(client, "get_default_node")
+def _is_cluster(client: AsyncClient | Address) -> bool:
+    return client.is_cluster if isinstance(client, Address) else is_cluster_client(client)
 
 
 def _place(target: Any) -> Hashable:
@@ -162,7 +162,7 @@ def _place_in(given: Mapping[str, Any]) -> Hashable:
     return where, str(given.get("db") or 0)
 
 
-def _checked_client(client: Any) -> Any:
+def _checked_client(client: AsyncClient | Address) -> AsyncClient | Address:
     if isinstance(client, Address) or (hasattr(client, "execute_command") and not isinstance(client, _BLOCKING)):
         return client
     raise SettingTypeError(
@@ -175,7 +175,7 @@ _BLOCKING = (redis.Redis, redis.RedisCluster)
 _URL_REMEDY = "Give a URL like redis://host:6379/0, rediss://… for TLS, or unix://path."
 
 
-def _checked_url(url: Any) -> str:
+def _checked_url(url: object) -> str:
     if not isinstance(url, str):
         raise InvalidSettingError(f"a {type(url).__name__} names no Redis server", _URL_REMEDY)
     return _read_url(url)
@@ -199,19 +199,19 @@ def _read_url(url: str) -> str:
     return url
 
 
-def _checked_prefix(prefix: Any) -> str:
+def _checked_prefix(prefix: object) -> str:
     if isinstance(prefix, str) and prefix:
         return prefix
     raise InvalidNameError(f"a key_prefix of {prefix!r} names no keys", "Give a non-empty string.")
 
 
-def _checked_replicas(count: Any) -> int:
+def _checked_replicas(count: object) -> int:
     if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 1000:
         return count
     raise CallerError(f"wait_replicas={count!r} is no number of replicas", "Give a whole number, 0 to wait for none.")
 
 
-def _checked_ttl(ttl: Any) -> int | Literal["keep"] | None:
+def _checked_ttl(ttl: int | Literal["keep"] | None) -> int | Literal["keep"] | None:
     if ttl is None or ttl == "keep" or (isinstance(ttl, int) and not isinstance(ttl, bool) and 0 < ttl <= 2**40):
         found: int | Literal["keep"] | None = ttl
         return found

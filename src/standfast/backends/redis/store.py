@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import redis.exceptions as failed
 
@@ -14,7 +14,7 @@ from standfast.backends.redis.errors import refused, too_few
 from standfast.backends.redis.exchange import Command, Exchange, driven
 from standfast.backends.redis.greeting import Greeting
 from standfast.backends.redis.keys import Keys, Layout, NameKeys
-from standfast.backends.redis.link import Begun
+from standfast.backends.redis.link import SentExchange
 from standfast.backends.redis.scripts import Asked, Refs, appended, changed, looked
 from standfast.ground.errors import StandfastError, StoreError
 from standfast.sessions.answering import Answering
@@ -116,7 +116,9 @@ class Codec:
         except StandfastError as error:  # of this question, and not of those that were asked with it
             return error
 
-    def _acknowledged(self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: Any) -> list[Any]:
+    def _acknowledged(
+        self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: object
+    ) -> list[Any]:
         """The answers, if so many replicas have what was written; else errors in place of those to steps.
 
         Also where a step was refused: it may be the repeat of one that is there, and that the replicas still lack.
@@ -128,10 +130,24 @@ class Codec:
             for question, got in zip(questions, answers, strict=True)
         ]
 
-    def _unacknowledged(self, answer: Answer, count: Any) -> StoreError:
+    def _unacknowledged(self, answer: Answer, count: object) -> StoreError:
         error = too_few(count, self._wait_replicas, is_written=isinstance(answer, Done))
         error.is_lasting = True  # not asked again: a repeat that finds it done would not be waited for
         return error
+
+
+class AnsweringLink(Protocol):
+    """As much of a link as a store needs that is asked in a thread."""
+
+    where: str
+
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
+        """The answers, in order. An error that the server answered with is among them."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class RedisStore(Codec, Answering):
@@ -139,15 +155,17 @@ class RedisStore(Codec, Answering):
 
     loses_answers = True
 
-    def __init__(self, link: Any, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0) -> None:
+    def __init__(
+        self, link: AnsweringLink, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0
+    ) -> None:
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
-        self._link = link
+        self._link: Any = link  # one to a single server can be reached and lent, too
 
     def reach(self) -> None:
         """Connect, if it is not connected."""
         self._link.reach()
 
-    def answer(self, question: Ask) -> Any:
+    def answer(self, question: Ask) -> Answer:
         """What it answers to one question."""
         (found,) = driven(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
@@ -164,9 +182,9 @@ class RedisStore(Codec, Answering):
         """The socket, if one is open and the server has been greeted."""
         return self._link.line if self._greeting.is_writable else None
 
-    def begin(self, questions: Sequence[Ask]) -> Begun[list[Answer | Exception]]:
+    def begin(self, questions: Sequence[Ask]) -> SentExchange[list[Answer | Exception]]:
         """Send what asks for all of it, as far as that goes without waiting."""
-        return Begun(self._link, self.exchange(questions))
+        return SentExchange(self._link, self.exchange(questions))
 
     def break_off(self) -> None:
         """Close the connection; it is opened again when it is needed."""

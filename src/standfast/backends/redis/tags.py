@@ -14,6 +14,7 @@ from functools import lru_cache
 from standfast.sessions.port import NOBODY, Row, Tag
 
 TAG, WRITER, ORDINAL, REPLACES, REF = 88, 32, 16, 12, 28
+# Widths in characters, of which four are a byte: of the whole tag, then of its parts in their order.
 _TO = bytes.maketrans(b"0123", b" \t\n\r")
 _FROM = bytes.maketrans(b" \t\n\r", b"0123")
 _BYTE = [(b"%d%d%d%d" % (n >> 6, n >> 4 & 3, n >> 2 & 3, n & 3)).translate(_TO) for n in range(256)]

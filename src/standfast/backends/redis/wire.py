@@ -41,7 +41,7 @@ def _before_arguments(parts: Command) -> bytes:
     return b"".join([b"\r\n$%d\r\n%b" % (len(data), data) for data in strings])
 
 
-def wait_in_kernel(sock: Any, timeout_s: float | None) -> None:
+def wait_in_kernel(sock: socket.socket, timeout_s: float | None) -> None:
     """Let the kernel keep a socket's timeout: Python would ask with `poll` before each call whether it may begin.
 
     Not where the socket is wrapped (TLS): what is read there is not what comes over the wire.
@@ -53,12 +53,12 @@ def wait_in_kernel(sock: Any, timeout_s: float | None) -> None:
         sock.settimeout(None)
 
 
-def can_be_asked_without_waiting(sock: Any) -> bool:
+def can_be_asked_without_waiting(sock: socket.socket) -> bool:
     """Whether what is sent and received over a socket is what its user sends and receives, and nobody has to wait."""
     return type(sock) is socket.socket and sock.gettimeout() is None and hasattr(socket, "MSG_DONTWAIT")
 
 
-def sent_now(sock: Any, data: bytes) -> bytes:
+def sent_now(sock: socket.socket, data: bytes) -> bytes:
     """Send what goes without waiting; gives the rest. An error is for whoever sends that."""
     try:
         return data[sock.send(data, socket.MSG_DONTWAIT) :]
@@ -70,10 +70,10 @@ class _Missing(Exception):
     """An answer has not come whole yet."""
 
 
-class Answers:
+class AnswerReader:
     """Reads answers from a socket. One that breaks off in the middle leaves nothing that could be read on."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._data, self._at = b"", 0
         self._may_wait = True

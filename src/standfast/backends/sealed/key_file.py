@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS session_keys (
     tenant BLOB NOT NULL, scope BLOB NOT NULL, key BLOB, fingerprint TEXT NOT NULL, erased_at REAL,
     PRIMARY KEY (tenant, scope)) WITHOUT ROWID
 """
-_BUSY_S = 10.0
+_BUSY_S = 10.0  # another process makes or destroys a key meanwhile: each is one small transaction
 
 
 class KeyFile:

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -26,6 +26,8 @@ ONLY_KEY_ID = "default"
 """The id of a key that is given alone, as `encryption_key`."""
 
 CHECK_BYTES = 4
+# What a record says of its key: enough to tell a wrong key from an altered record, and nothing that helps to find it.
+
 CACHED_MAX = 1024
 # Deriving takes some twenty microseconds; a store-wide reader of runs may meet many sessions.
 
@@ -141,7 +143,7 @@ def _derived(secret: bytes, own: bytes, tenant: str, scope: str) -> Key:
     return Key(AESGCM(made[:32]), made[32:])
 
 
-def secret_bytes(key: Any) -> bytes:
+def secret_bytes(key: object) -> bytes:
     """A key as the OpenAI Agents SDK reads it: 32 bytes in URL-safe base64, or else the text itself."""
     if isinstance(key, str):
         try:

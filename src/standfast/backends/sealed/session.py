@@ -21,7 +21,7 @@ from standfast.carrying.session import StoredSession
 from standfast.ground.errors import AbilityMissingError, CallerError, InvalidSettingError, ReadBudgetError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.port import Name, Row
-from standfast.sessions.protocol import ALL_ABILITIES, CorruptRecord, SessionSettings, effective_limit
+from standfast.sessions.protocol import ALL_ABILITIES, CorruptRecord, Session, SessionSettings, effective_limit
 from standfast.sessions.rules import runs_of
 
 __all__ = ["EncryptedSession"]
@@ -42,7 +42,7 @@ class EncryptedSession(StoredSession):
     def __init__(
         self,
         session_id: str,
-        underlying_session: Any,
+        underlying_session: Session,
         encryption_key: str | bytes | None = None,
         ttl: float | None = None,
         max_scan_items: int | None = None,
@@ -69,8 +69,8 @@ class EncryptedSession(StoredSession):
         self._found: SealedCarrier | None = None
         super().__init__(
             session_id,
-            session_settings=underlying_session.session_settings,
-            timeout_s=underlying_session.timeout_s,
+            session_settings=self.underlying_session.session_settings,
+            timeout_s=self.underlying_session.timeout_s,
         )
 
     @property
@@ -179,7 +179,7 @@ class EncryptedSession(StoredSession):
         return self.underlying_session._is_gone(process)
 
 
-def _checked_session(session_id: str, session: Any) -> StoredSession:
+def _checked_session(session_id: str, session: object) -> StoredSession:
     if not isinstance(session, StoredSession) or isinstance(session, EncryptedSession):
         raise CallerError(
             f"a {type(session).__name__} cannot be sealed",
@@ -193,7 +193,7 @@ def _checked_session(session_id: str, session: Any) -> StoredSession:
     return session
 
 
-def _positive(setting: str, value: Any) -> float | None:
+def _positive(setting: str, value: float | None) -> float | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
         return value
     raise InvalidSettingError(f"{setting}={value!r} means nothing", "Give a positive number, or None.")

@@ -19,12 +19,12 @@ from sqlalchemy.engine import Connection
 T = TypeVar("T")
 
 SOME = 500
-"""How many values one statement names at most: SQLite knows a limit, and so does patience."""
+"""How many values one statement names at most: SQLite has a limit, and long statements are slow everywhere."""
 
 ID_CHARS_MAX = 255
 """How long an id may be in MariaDB: an index holds 3,072 bytes, and one of ours holds an id and a cell's name."""
 
-_CLOCK: Any = sa.literal_column("SYSDATE(6)", sa.DateTime())  # not NOW, which is when the statement began
+_CLOCK = sa.literal_column("SYSDATE(6)", sa.DateTime())  # not NOW, which is when the statement began
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -46,19 +46,19 @@ class PostgreSQL:
             return made.on_conflict_do_nothing()
         return made.on_conflict_do_update(index_elements=list(keys), set_=dict(changed))
 
-    def now(self) -> Any:
+    def now(self) -> sa.ColumnElement[float]:
         """The database's clock, in seconds since 1970."""
         return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Double)
 
-    def seconds(self, column: Any) -> Any:
+    def seconds(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
         """A time of the SDK's as seconds since 1970."""
         return sa.cast(sa.extract("epoch", sa.cast(column, sa.TIMESTAMP(timezone=True))), sa.Double)
 
-    def stamp(self) -> Any:
+    def stamp(self) -> sa.ColumnElement[Any]:
         """The database's clock, as the SDK's columns have it."""
         return sa.cast(sa.func.clock_timestamp(), self.when)
 
-    def later(self, time: Any, ticks: float = 1) -> Any:
+    def later(self, time: datetime, ticks: float = 1) -> datetime:
         """A time of the SDK's, so many microseconds later."""
         return time + ticks * timedelta(microseconds=1)
 
@@ -80,19 +80,19 @@ class SQLite(PostgreSQL):
     when = sa.Text()
     insert = staticmethod(sqlite.insert)
 
-    def now(self) -> Any:
+    def now(self) -> sa.ColumnElement[float]:
         """This machine's clock: it is the database's."""
         return sa.cast(sa.literal(time.time()), sa.Double)
 
-    def seconds(self, column: Any) -> Any:
+    def seconds(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
         """A time of the SDK's as seconds since 1970."""
         return (sa.func.julianday(column) - 2440587.5) * 86400.0
 
-    def stamp(self) -> Any:
+    def stamp(self) -> sa.ColumnElement[Any]:
         """Now, as the SDK's columns have it."""
         return sa.literal(_in_seconds(time.time()))
 
-    def later(self, time: Any, ticks: float = 1) -> Any:
+    def later(self, time: datetime, ticks: float = 1) -> datetime:
         """The same time: in whole seconds it is ids that tell what came later."""
         return time
 
@@ -112,15 +112,15 @@ class MySQL(PostgreSQL):
         same = {keys[0]: table.c[keys[0]]}
         return mysql.insert(table).values(**values).on_duplicate_key_update(dict(changed or same))
 
-    def now(self) -> Any:
+    def now(self) -> sa.ColumnElement[float]:
         """The server's clock, in seconds since 1970."""
         return self.seconds(_CLOCK)
 
-    def seconds(self, column: Any) -> Any:
+    def seconds(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
         """A time of the SDK's as seconds since 1970; the addition makes it a floating point number."""
         return sa.type_coerce(sa.func.unix_timestamp(column).op("+")(sa.literal_column("0e0")), sa.Double)
 
-    def stamp(self) -> Any:
+    def stamp(self) -> sa.ColumnElement[Any]:
         """The server's clock, as the SDK's columns have it."""
         return _CLOCK
 

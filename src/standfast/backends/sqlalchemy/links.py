@@ -10,12 +10,12 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InterfaceError, SQLAlchemyError, TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
 from standfast.backends.sqlalchemy.store import Transaction
 from standfast.backends.sqlalchemy.tables import LOCK_WAIT_S, Tables
@@ -34,6 +34,9 @@ from standfast.ground.errors import (
 )
 from standfast.sessions.answering import Answering
 from standfast.sessions.port import Answer, Ask, Count, Look, Refused, ask
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine.interfaces import DBAPIConnection
 
 ANSWER_S_MAX = 20.0
 """How long one transaction may take before its connection is given up."""
@@ -55,14 +58,14 @@ _NUMBERS = {
 
 
 class Manner(NamedTuple):
-    """What a database is told."""
+    """The statements by which one kind of database begins transactions, and sets up connections."""
 
     writing: Sequence[str]
-    """Begins a transaction that nobody's change comes in between of."""
+    """Begin a transaction that keeps others from changing what it has read."""
     reading: Sequence[str]
-    """Begins one that sees one instant."""
+    """Begin one that sees a single instant."""
     set_up: Sequence[str] = ()
-    """Is said on each new connection of our own."""
+    """Are executed on each new connection of our own."""
 
 
 _POSTGRESQL = Manner(
@@ -297,7 +300,7 @@ class ThreadStore(Answering):
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
             _set_up(self._file)
 
-    def answer(self, question: Ask) -> Any:
+    def answer(self, question: Ask) -> Answer:
         """One transaction."""
         if self._runner is not None:
             return self._runner.run(self._link.ask(question))
@@ -349,7 +352,7 @@ def _set_up(engine: sa.Engine) -> None:
     """Say on each connection of this engine what its database has to be told."""
     wanted = _MANNERS[engine.dialect.name].set_up if engine.dialect.name in _MANNERS else ()
 
-    def said(connection: Any, _: Any) -> None:
+    def said(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
         cursor = connection.cursor()
         for statement in wanted:
             cursor.execute(statement)

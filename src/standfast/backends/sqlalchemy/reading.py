@@ -17,7 +17,7 @@ Timed = list[tuple[Row, float | None]]
 """Rows, and when each was written."""
 
 
-class Known(NamedTuple):
+class NameFacts(NamedTuple):
     """What is known of a name besides its rows and cells."""
 
     now: float
@@ -46,7 +46,7 @@ class Reading:
             return Sight(data=[row.data for row in self._rows(look.name, look.rows[0], None)])
         return self._seen(look, self._known(look.name))
 
-    def _seen(self, look: Look, known: Known) -> Sight:
+    def _seen(self, look: Look, known: NameFacts) -> Sight:
         name, is_session = look.name, look.name.kind == "session"
         boxes = [self._timed(name, wanted, known.place) for wanted in look.rows]
         return Sight(
@@ -59,7 +59,7 @@ class Reading:
             times=tuple([at for _, at in found] if look.rows[n].times else () for n, found in enumerate(boxes)),
         )  # fmt: skip
 
-    def _known(self, name: Name) -> Known:
+    def _known(self, name: Name) -> NameFacts:
         n, s, dialect = self._t.n, self._t.s, self._t.dialect
         clock = sa.select(dialect.now().label("now"), dialect.stamp().label("stamp")).subquery()
         ours = clock.outerjoin(n, sa.and_(n.c.kind == name.kind, n.c.id == name.id))
@@ -69,7 +69,7 @@ class Reading:
         query = sa.select(*inner.c, *self._t.theirs).select_from(inner.outerjoin(s, theirs))
         row = self._c.execute(query).one()
         epoch = row.standfast_epoch or row.epoch  # a session's is in the SDK's row, a run's in ours
-        known = Known(
+        known = NameFacts(
             row.now, row.stamp, row.edition or 0, row.place or 0, epoch or row.next_epoch or "", epoch is not None
         )
         if row.session_id is None and row.epoch is None:
@@ -89,7 +89,7 @@ class Reading:
         loose = [] if self._is_sqlite else list(self._c.execute(unplaced).scalars())
         return f"{edition}.{last or 0}.{len(loose)}.{_digest(loose)}" if last is not None or loose else ""
 
-    def _upto(self, session_id: str, known: Known, mark: str) -> int | None:
+    def _upto(self, session_id: str, known: NameFacts, mark: str) -> int | None:
         """The ref of the last row a mark covers; None if anything up to it has changed."""
         if not mark:
             return 0
@@ -146,7 +146,13 @@ class Reading:
             return rows[: wanted.limit]
         return rows if wanted.limit is None else rows[max(0, len(rows) - wanted.limit) :]
 
-    def _read(self, query: Any, place: Any, writer: Any, wanted: Rows) -> Timed:
+    def _read(
+        self,
+        query: sa.Select[*tuple[Any, ...]],
+        place: sa.ColumnElement[Any],
+        writer: sa.ColumnElement[Any],
+        wanted: Rows,
+    ) -> Timed:
         if wanted.before is not None:
             query = query.where(place < wanted.before)
         if wanted.after is not None:
@@ -157,7 +163,7 @@ class Reading:
             return [_row(row) for row in self._c.execute(query.order_by(place).limit(wanted.limit))]
         return [_row(row) for row in self._c.execute(query.order_by(place.desc()).limit(wanted.limit))][::-1]
 
-    def _text(self, column: Any) -> Any:
+    def _text(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
         """A record's bytes: SQLite lets text be none, and one such record must not fail the whole read (A14)."""
         return sa.cast(column, sa.LargeBinary) if self._is_sqlite else column
 
@@ -176,20 +182,20 @@ class Reading:
         }
 
 
-def times(row: Any) -> tuple[float, float]:
+def times(row: sa.Row[*tuple[Any, ...]]) -> tuple[float, float]:
     """When a name that is stored was made and last changed, from our columns and the SDK's."""
     is_ours = row.session_id is None or row.standfast_epoch is not None
     created = row.created if is_ours and row.created is not None else row.born
     return created, max(at for at in (created, row.updated, row.moved) if at is not None)
 
 
-def _row(row: Any) -> tuple[Row, float | None]:
+def _row(row: Sequence[Any]) -> tuple[Row, float | None]:
     ref, data, writer, ordinal, replaces, at = row
     tag = None if writer is None else Tag(bytes(writer).decode(), ordinal or 0, replaces or 0)
     return Row(ref, data.encode() if isinstance(data, str) else bytes(data), tag), at
 
 
-def begins(column: Any, prefix: str) -> Any:
+def begins(column: sa.ColumnElement[Any], prefix: str) -> sa.ColumnElement[bool]:
     """A condition that an index serves: no UTF-8 has a byte of all ones."""
     return sa.and_(column >= prefix.encode(), column < prefix.encode() + b"\xff")
 

@@ -220,7 +220,7 @@ def _place_of_url(text: str) -> Hashable:
     return kind, host_key(url.host), port, url.database, url.username, tuple(sorted(url.query.items()))
 
 
-def _checked_target(engine: Any) -> AsyncEngine | Address:
+def _checked_target(engine: object) -> AsyncEngine | Address:
     if isinstance(engine, AsyncEngine) or (isinstance(engine, Address) and engine.url):
         return engine
     raise CallerError(

@@ -10,12 +10,12 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from standfast.backends.sqlalchemy.dialects import parts
-from standfast.backends.sqlalchemy.reading import Known, Reading, begins, times
+from standfast.backends.sqlalchemy.reading import NameFacts, Reading, begins, times
 from standfast.backends.sqlalchemy.tables import LABELS
 from standfast.ground.jsonvalue import in_ascii
 from standfast.sessions.answering import NUMBER_MAX, arranged, conditions, labels_of, new_rows, read_cursor, refusal
@@ -34,7 +34,10 @@ from standfast.sessions.port import (
     Step,
 )
 
-TICK_S = 1e-6
+if TYPE_CHECKING:
+    from datetime import datetime
+
+TICK_S = 1e-6  # a change moves the time on even where the clock has not moved since the one before (A16)
 
 Arranged = tuple[list[Row], list[Row]]
 """The live rows and the kept ones of an arrangement."""
@@ -120,11 +123,11 @@ class Transaction(Reading):
         if name.kind == "session" and not self._is_sqlite:
             self._c.execute(sa.select(s.c.session_id).where(s.c.session_id == name.id).with_for_update())
 
-    def _update(self, name: Name, **values: Any) -> None:
+    def _update(self, name: Name, **values: object) -> None:
         n = self._t.n
         self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
 
-    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: Any) -> None:
+    def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: object) -> None:
         """Insert a row, or give the one of that key these values; `new` only if there is none."""
         # Nearly always there is one, and SQLAlchemy compiles an insert that may become an update anew each time.
         mine = [table.c[name] == value for name, value in key.items()]
@@ -132,7 +135,7 @@ class Transaction(Reading):
             return
         self._c.execute(self._t.dialect.put(table, {**key, **values, **new}, list(key), values))
 
-    def _refused(self, place: int, change: Change, known: Known) -> Refused | None:
+    def _refused(self, place: int, change: Change, known: NameFacts) -> Refused | None:
         # Where rows end takes a question of its own, and most changes have no condition on it.
         if refusal(place, change, self._seen(conditions(change, mark=False), known)) is None:
             return None
@@ -145,7 +148,7 @@ class Transaction(Reading):
 
         return arranged(arrange, box_of)
 
-    def _change(self, change: Change, moved: Arranged | None, known: Known) -> str:
+    def _change(self, change: Change, moved: Arranged | None, known: NameFacts) -> str:
         """Do one change; where the live rows end now."""
         name, is_session = change.name, change.name.kind == "session"
         if change.remove or change.wipe is not None:
@@ -196,7 +199,7 @@ class Transaction(Reading):
             nothing: dict[str, Any] = dict.fromkeys(("next_epoch", "epoch", "seq", "labels", *LABELS))
             self._update(name, edition=t.n.c.edition + 1, **nothing)
 
-    def _touch(self, change: Change, known: Known, epoch: str) -> None:
+    def _touch(self, change: Change, known: NameFacts, epoch: str) -> None:
         """Make the name if it is not there; if it was touched, move its time on and put it first in the listing."""
         name, s, now = change.name, self._t.s, known.now
         if name.kind == "session":
@@ -215,7 +218,7 @@ class Transaction(Reading):
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
-    def _move(self, change: Change, moved: Arranged | None, known: Known) -> int:
+    def _move(self, change: Change, moved: Arranged | None, known: NameFacts) -> int:
         """Do what a change does to rows; the edition then."""
         name, m, place = change.name, self._t.m, self._t.place
         mine = m.c.session_id == name.id
@@ -240,17 +243,17 @@ class Transaction(Reading):
         self._update(name, edition=edition, place=given)
         return edition
 
-    def _last(self, *where: Any) -> Any:
+    def _last(self, *where: sa.ColumnElement[bool]) -> datetime | None:
         """The latest time among these rows; None if there is none."""
         return self._c.execute(sa.select(sa.func.max(self._t.m.c.created_at)).where(*where)).scalar()
 
-    def _rising(self, last: Any, times: Iterable[Any]) -> Iterator[Any]:
+    def _rising(self, last: datetime | None, times: Iterable[Any]) -> Iterator[Any]:
         """The times, each behind `last` and behind the one before it: the SDK reads by them."""
         for at in times:
             last = at if last is None else max(at, self._t.dialect.later(last))
             yield last
 
-    def _adopt(self, name: Name, known: Known) -> int:
+    def _adopt(self, name: Name, known: NameFacts) -> int:
         """Give a place to what other programs wrote, behind what has one, and times that follow each other."""
         m, place, given = self._t.m, self._t.place, known.place
         mine = m.c.session_id == name.id
@@ -302,7 +305,7 @@ class Transaction(Reading):
         self._c.execute(sa.insert(m), [self._values(session_id, *one) for one in placed])
         return given + len(rows)
 
-    def _put_back(self, session_id: str, row: Row, now: Any) -> None:
+    def _put_back(self, session_id: str, row: Row, now: datetime) -> None:
         """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
         m, place, later = self._t.m, self._t.place, self._t.dialect.later
         times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
@@ -315,12 +318,12 @@ class Transaction(Reading):
             when = later(after, -1)
         self._c.execute(sa.insert(m), [self._values(session_id, row, row.ref, when)])
 
-    def _values(self, session_id: str, row: Row, place: int, when: Any) -> dict[str, Any]:
-        values = {"session_id": session_id, "message_data": self._stored(row), "created_at": when}
+    def _values(self, session_id: str, row: Row, place: int, when: datetime) -> dict[str, Any]:
+        values: dict[str, Any] = {"session_id": session_id, "message_data": self._stored(row), "created_at": when}
         values["id" if self._is_sqlite else "standfast_place"] = place
         return values | _signed(row, "standfast_")
 
-    def _stored(self, row: Row) -> Any:
+    def _stored(self, row: Row) -> str | sa.ColumnElement[str]:
         """A record as text, a new one as the SDK would write it; on SQLite even one that is no text can be moved."""
         try:
             return (in_ascii(row.data) if self._ensure_ascii and not row.ref else row.data).decode()

@@ -41,7 +41,7 @@ class _Exact(mysql.VARCHAR):
 
 
 @compiles(_Exact, *_MYSQL)
-def _exact(_: _Exact, compiler: Any, **__: Any) -> str:
+def _exact(_: _Exact, compiler: Any, **__: object) -> str:
     collation = "utf8mb4_nopad_bin" if compiler.dialect.is_mariadb else "utf8mb4_0900_bin"
     return f"VARCHAR({ID_CHARS_MAX}) CHARACTER SET utf8mb4 COLLATE {collation}"
 

@@ -133,7 +133,7 @@ class CommitThread(Worker, Undoer):
         return self._on_rest()
 
     def _undo_at_last(self) -> None:
-        """Nobody comes after this: undo what cancelled callers left, even if another program has the file now."""
+        """Undo what cancelled callers left, before the thread ends, even if another program has the file now."""
         patience = time.monotonic() + LAST_UNDO_WAIT_S
         while self._to_undo:
             self._serve([])

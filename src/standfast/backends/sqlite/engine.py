@@ -287,7 +287,7 @@ def acquire(path: str, mode: int | None = None) -> Engine:
             engine = None
         if engine is None:
             engine = _engines[path] = Engine(path, mode)
-            _process_end.is_needed()
+            _process_end.ensure()
         engine.users += 1
         return engine
 

@@ -186,7 +186,7 @@ class OpenedFile:
         _left_logs.pop(self._path, None)
 
     def opened(self) -> None:
-        """It was connected to: from now on it is this one."""
+        """Note that a connection has opened the file: any other file under this name is not it from now on."""
         if self._identity is None:
             self._identity = _identity(self._path)
 
@@ -226,7 +226,7 @@ class OpenedFile:
             _left_logs[self._path] = (*left, self._identity)
 
     def wrote(self) -> None:
-        """A commit was written to the log: it is there, and the one to watch."""
+        """Note that a commit was written to the log: from now on this log must stay there."""
         if self._log is None:
             with self._lock:
                 self._log = _identity(self._log_path)
@@ -292,7 +292,7 @@ def _make(path: str) -> None:
 
 
 def checkpoint_under_way() -> sqlite3.OperationalError:
-    """What SQLite itself would say if it knew that lock."""
+    """The error for a checkpoint of another process: as SQLite's own "busy", so that it is tried again."""
     error = sqlite3.OperationalError("another process is checkpointing")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error

@@ -17,7 +17,7 @@ from standfast.backends.sqlite.looking import is_one_statement
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
 from standfast.carrying.requests import Request, deliver
-from standfast.carrying.starting import started
+from standfast.carrying.thread_start import started
 from standfast.ground.errors import StoreUnavailableError
 from standfast.ground.log_helpers import session_logger as log
 from standfast.sessions.port import Look, carried_out

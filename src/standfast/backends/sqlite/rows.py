@@ -31,7 +31,9 @@ class RowsOf(Sequence[Row]):
     twenty thousand objects for the garbage collector to go through, and with them whatever else the process has.
     """
 
-    def __init__(self, writer: str | None, refs: Sequence[int] = (), data: Sequence[Any] = (), *rest: Any) -> None:
+    def __init__(
+        self, writer: str | None, refs: Sequence[int] = (), data: Sequence[Any] = (), *rest: Sequence[Any]
+    ) -> None:
         self._writer, self._refs, self._data, self._rest = writer, refs, all_bytes(data), rest
 
     @classmethod

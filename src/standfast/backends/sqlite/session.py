@@ -135,7 +135,7 @@ class SQLiteSession(StoredSession):
         return holders.is_gone(process)
 
 
-def _checked_path(path: Any) -> str:
+def _checked_path(path: object) -> str:
     """The path as text; raises what says which paths there are."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise SettingTypeError(f"db_path is a {type(path).__name__}", "Give a str or a pathlib.Path.")
@@ -162,7 +162,7 @@ def _is_path(text: str) -> bool:
     return True
 
 
-def _checked_mode(mode: Any) -> int | None:
+def _checked_mode(mode: object) -> int | None:
     if mode is None or (isinstance(mode, int) and not isinstance(mode, bool) and 0 <= mode <= 0o777 and mode & 0o600):
         return mode
     raise CallerError(f"a file_mode of {mode!r} is no permission", "Give one like 0o660: bits that the owner has too.")

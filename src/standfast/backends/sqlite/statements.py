@@ -26,7 +26,7 @@ LATEST = "AND id < ? ORDER BY id DESC LIMIT ?"
 ROW_COLUMNS = "message_data, standfast_writer, standfast_ordinal, standfast_replaces"
 
 
-def numbered(*values: Any) -> dict[str, Any]:
+def numbered(*values: object) -> dict[str, Any]:
     """Values for a statement that names them by number. (`?1` would do, but Python 3.12.0 to 3.12.3 warn of it.)"""
     return {str(place): value for place, value in enumerate(values, 1)}
 

@@ -144,7 +144,7 @@ class _Conversion:
             f"SELECT session_id, number, expires_at FROM {self._old('leases')}"
         ).fetchall():
             left = max(0.0, expires_at - now)  # whoever holds it may still be there
-            held = lease_rules.Held(number, since=now if left else 0.0, ttl_s=left)
+            held = lease_rules.LeaseState(number, since=now if left else 0.0, ttl_s=left)
             self._put_on_session(as_text(session_id), LEASE, msgspec.json.encode(held))
 
     def _runs(self) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
 
 BEYOND = 2**63 - 1
 """Larger than any row id."""
@@ -45,7 +44,7 @@ def after_text(stored: bytes) -> str:
 
 
 @lru_cache(maxsize=256)
-def as_seconds(value: Any) -> float:
+def as_seconds(value: object) -> float:
     """A stored time in seconds since 1970; the SDK writes UTC without saying so."""
     try:
         if type(value) is bytes and len(value) == _NOW_BYTES and value[19:20] == b"." and value[20:].isdigit():
@@ -88,11 +87,11 @@ def label_text(value: str) -> str:
     return escaped if escaped.isascii() else escaped.encode(errors="backslashreplace").decode()
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A stored name for people to read; another program's may be no text, and is shown as well as it can be."""
     return value if isinstance(value, str) else as_bytes(value).decode(errors="backslashreplace")
 
 
-def as_bytes(value: Any) -> bytes:
+def as_bytes(value: object) -> bytes:
     """A stored record as it is; another program may have put a number where text belongs."""
     return value if isinstance(value, bytes) else str(value).encode()

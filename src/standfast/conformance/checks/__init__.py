@@ -1,8 +1,28 @@
 """The checks, by what they look at. Importing this package registers them all."""
 
-from importlib import import_module
+from standfast.conformance.checks import (
+    batches,
+    cancellation,
+    corruption,
+    crashes,
+    exactly_once,
+    forks,
+    generated,
+    generations,
+    leases,
+    lifetime,
+    looking,
+    peers,
+    reading,
+    removing,
+    saved_runs,
+    steps,
+    times,
+    values,
+    whole_stores,
+)
 
-for _name in (
+__all__ = [
     "batches",
     "cancellation",
     "corruption",
@@ -22,5 +42,4 @@ for _name in (
     "times",
     "values",
     "whole_stores",
-):
-    import_module(f"{__name__}.{_name}")
+]

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab, batch, close, message, torn
 from standfast.conformance.faults import in_threads
 from standfast.conformance.processes import start, together
 from standfast.conformance.registry import proves
 from standfast.ground.errors import OutcomeUnknownError
+
+if TYPE_CHECKING:
+    from standfast.sessions.protocol import Session
 
 
 @proves("A5")
@@ -230,7 +233,7 @@ async def a_batch_that_fails_or_is_cancelled_touches_no_other(lab: Lab) -> None:
         lab.expect(not missing, f"acknowledged batches {missing} are not there, beside failing and cancelled ones")
 
 
-def _writing(lab: Lab, session: Any, name: str, turns: int, size: int) -> Callable[[], Coroutine[Any, Any, None]]:
+def _writing(lab: Lab, session: Session, name: str, turns: int, size: int) -> Callable[[], Coroutine[Any, Any, None]]:
     """A writer for a thread of its own, with a session object of its own where objects share a history."""
 
     async def write() -> None:

@@ -7,12 +7,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from standfast.conformance.check_context import Lab, batch, message, torn
+from standfast.conformance.check_context import AnySession, Lab, batch, message, torn
 from standfast.conformance.faults import Cut, Operation, cancelled_at
 from standfast.conformance.registry import proves
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
+
+if TYPE_CHECKING:
+    from standfast.ground.jsonvalue import Item
+    from standfast.sessions.protocol import Session
+
+T = TypeVar("T")
 
 AWAITS_MAX = 50
 # An operation that waits more often than this polls something; its later awaits are like its earlier ones.
@@ -37,13 +43,15 @@ async def a_cancelled_call_leaves_the_store_as_before_or_after(lab: Lab) -> None
     for name, operation in operations.items():
         session = lab.open(f"cancelled {name}")
 
-        async def prepare(session: Any = session, operation: Any = operation, name: str = name) -> Operation:
+        async def prepare(
+            session: Session = session, operation: Callable[[Session], Awaitable[Any]] = operation, name: str = name
+        ) -> Operation:
             await _works(lab, session, f"a cancelled {name}")
             await session.clear_session()
             await session.add_items(before)
             return lambda: operation(session)
 
-        async def judge(moment: str, cut: Cut, session: Any = session, name: str = name) -> None:
+        async def judge(moment: str, cut: Cut, session: Session = session, name: str = name) -> None:
             history = await session.get_items()
             lab.expect(
                 history in (before, after[name]),
@@ -86,7 +94,7 @@ async def a_cancelled_change_leaves_the_store_as_before_or_after(lab: Lab) -> No
         session = lab.open(f"cancelled {name}")
         writers: list[str] = []
 
-        async def prepare(session: Any = session, name: str = name, writers: list[str] = writers) -> Operation:
+        async def prepare(session: AnySession = session, name: str = name, writers: list[str] = writers) -> Operation:
             writers.append(writer := f"run {len(writers)}")
             await session.clear_session()
             await session.append(before, writer=writer, start=0)
@@ -102,9 +110,9 @@ async def a_cancelled_change_leaves_the_store_as_before_or_after(lab: Lab) -> No
         async def judge(
             moment: str,
             cut: Cut,
-            session: Any = session,
+            session: AnySession = session,
             name: str = name,
-            after: Any = after,
+            after: list[Item] = after,
             writers: list[str] = writers,
         ) -> None:
             async def look() -> tuple[Any, int, int]:
@@ -140,13 +148,13 @@ async def a_cancelled_caller_gets_control_back_from_a_store_that_stalls(lab: Lab
             lab.expect(task.cancelled(), f"{name} was cancelled in a stalled store and ended as {task}")
         await session.add_items([message("next")])
         if lab.backend.remote:
-            await _is_settled(lab, session, f"a {name} that was cancelled in a stalled store")
+            await _expect_settled(lab, session, f"a {name} that was cancelled in a stalled store")
             continue
         await lab.holds(session, [*batch("before", 3), message("next")], f"a {name} cancelled in a stalled store")
         lab.same(await session.pop_item(), message("next"), f"a {name} cancelled in a stalled store")
 
 
-async def _is_settled(lab: Lab, session: Any, after: str) -> None:
+async def _expect_settled(lab: Lab, session: Session, after: str) -> None:
     """A write that had left for a server is done whole or not at all, and not behind the next one; then start anew."""
     history = await session.get_items()
     lab.same(history[-1], message("next"), f"{after}, then a write")
@@ -204,7 +212,7 @@ async def readers_and_other_sessions_work_after_a_stall(lab: Lab) -> None:
     lab.same(sorted(set(names)), ["before", "queued 0", "queued 3"], "two of four queued writes were cancelled")
 
 
-def _writes(session: Any) -> dict[str, Callable[[], Awaitable[Any]]]:
+def _writes(session: Session) -> dict[str, Callable[[], Awaitable[Any]]]:
     return {
         "add_items": lambda: session.add_items(batch("added", 2)),
         "pop_item": lambda: session.pop_item(),
@@ -224,7 +232,7 @@ async def _at_once(task: asyncio.Future[Any]) -> float:
     return time.monotonic() - started
 
 
-async def _works(lab: Lab, session: Any, after: str) -> None:
+async def _works(lab: Lab, session: Session, after: str) -> None:
     """The session can be written to and read from, soon."""
 
     async def use() -> None:
@@ -245,7 +253,7 @@ async def _sweep(
 ) -> None:
     """Cancel an operation at every await it has, each at several moments of that wait, and judge what each leaves."""
 
-    async def soon(work: Awaitable[Any], what: str) -> Any:
+    async def soon(work: Awaitable[T], what: str) -> T:
         try:
             return await asyncio.wait_for(work, 3 * lab.options.soon_s)
         except TimeoutError:

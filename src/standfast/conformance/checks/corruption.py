@@ -7,9 +7,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from standfast.conformance.check_context import Lab, batch, short
+from standfast.conformance.check_context import AnySession, Lab, batch, short
 from standfast.conformance.registry import proves
 
 CORRUPT: dict[str, bytes] = {
@@ -113,7 +112,7 @@ async def a_corrupt_record_is_logged_once_and_without_its_content(lab: Lab) -> N
         lab.expect(not any("SECRET" in line for line in lines), "the log has the record's content")
 
 
-async def _still(lab: Lab, session: Any, wanted: list[bytes], after: str) -> None:
+async def _still(lab: Lab, session: AnySession, wanted: list[bytes], after: str) -> None:
     """The corrupt records are still stored, whichever way they can be looked at."""
     if lab.has(session, "corrupt"):
         lab.same([record.data for record in await session.corrupt_records()], wanted, f"{after}, by corrupt_records()")

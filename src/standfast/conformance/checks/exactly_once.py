@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import combinations
 from typing import Any
 
@@ -184,7 +185,7 @@ async def concurrent_repeats_store_each_item_once(lab: Lab) -> None:
     await asyncio.gather(*(work(size) for size in range(1, 12, 2)))
     await lab.holds(session, whole, "six tasks appended the same items of one writer")
 
-    def repeating() -> Any:
+    def repeating() -> Callable[[], Coroutine[Any, Any, None]]:
         async def repeat() -> None:
             mine = lab.backend.open(session.session_id) if lab.backend.shared else session
             await mine.append(batch("threads", 12), writer="threads", start=0)

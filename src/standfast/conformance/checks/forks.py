@@ -12,7 +12,7 @@ from typing import Any
 from standfast.conformance.check_context import Lab, batch, message
 from standfast.conformance.registry import proves
 from standfast.ground.errors import NotFoundError, SessionConflictError
-from standfast.sessions.protocol import Position
+from standfast.sessions.protocol import CanPage, Position
 
 
 @proves("B6")
@@ -155,7 +155,7 @@ async def a_page_costs_what_it_holds_not_what_the_history_holds(lab: Lab) -> Non
     for number in range(10):
         await large.add_items(batch(f"history {number}", 2000))
 
-    async def page_of(session: Any) -> Callable[[], Awaitable[Any]]:
+    async def page_of(session: CanPage) -> Callable[[], Awaitable[Any]]:
         return partial(session.page, before=(await session.page(limit=50)).before, limit=20)
 
     await lab.stays_flat(await page_of(small), await page_of(large), 20, "a page of 20 of 200 items and of 20,000")
@@ -198,7 +198,7 @@ async def a_listing_shows_the_sessions_times(lab: Lab) -> None:
     lab.expect(shown.created_at.tzinfo is not None, "a listed time has no time zone")
 
 
-async def _pages(lab: Lab, session: Any, size: int) -> list[list[Any]]:
+async def _pages(lab: Lab, session: CanPage, size: int) -> list[list[Any]]:
     pages: list[list[Any]] = []
     before = None
     for _ in range(60):

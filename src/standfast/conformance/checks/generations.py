@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from standfast.conformance.check_context import Lab, batch, message
+from standfast.conformance.check_context import AnySession, Lab, batch, message
 from standfast.conformance.registry import proves
 from standfast.ground.errors import CorruptRecordError, NotFoundError, SessionConflictError
-from standfast.sessions.protocol import abilities
+from standfast.sessions.protocol import CanAppend, CanRewind, Session, abilities
 
 SUMMARY = [message("summary")]
 
@@ -49,21 +49,21 @@ async def a_replacement_may_be_longer_shorter_or_empty(lab: Lab) -> None:
 
 @proves("B3")
 async def a_replace_of_what_has_changed_is_refused(lab: Lab) -> None:
-    async def pop(session: Any) -> None:
+    async def pop(session: Session) -> None:
         await session.pop_item()
 
-    async def pop_and_write(session: Any) -> None:
+    async def pop_and_write(session: Session) -> None:
         await session.pop_item()
         await session.add_items([message("another")])
 
-    async def clear(session: Any) -> None:
+    async def clear(session: Session) -> None:
         await session.clear_session()
         await session.add_items(batch("old", 3))
 
-    async def replace(session: Any) -> None:
+    async def replace(session: AnySession) -> None:
         await session.replace([message("first summary")], upto=await session.head())
 
-    async def rewind(session: Any) -> None:
+    async def rewind(session: CanRewind) -> None:
         await session.rewind(writer="run", to=1)
 
     changes = {"a pop": pop, "a pop and a write": pop_and_write, "a clear": clear, "a replace": replace}
@@ -214,17 +214,22 @@ async def a_rewind_removes_a_writers_tail_and_lowers_its_count(lab: Lab) -> None
 
 @proves("B5")
 async def a_rewind_of_what_is_not_the_whole_tail_is_refused(lab: Lab) -> None:
-    async def plain(session: Any) -> None:
+    async def plain(session: Session) -> None:
         await session.add_items([message("plain")])
 
-    async def other(session: Any) -> None:
+    async def other(session: CanAppend) -> None:
         await session.append([message("theirs")], writer="other", start=0)
 
-    async def between(session: Any) -> None:
+    async def between(session: CanAppend) -> None:
         await other(session)
         await session.append(batch("run", 5)[3:], writer="run", start=3)
 
-    for what, change in {"a plain write": plain, "another writer": other, "another writer between": between}.items():
+    changes: dict[str, Callable[[AnySession], Awaitable[None]]] = {
+        "a plain write": plain,
+        "another writer": other,
+        "another writer between": between,
+    }
+    for what, change in changes.items():
         session = lab.open(what)
         await session.append(batch("run", 5)[:3], writer="run", start=0)
         await change(session)

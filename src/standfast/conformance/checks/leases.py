@@ -7,12 +7,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab, batch, message
 from standfast.conformance.processes import start, together
 from standfast.conformance.registry import proves
 from standfast.ground.errors import LeaseLostError, SessionBusyError
+
+if TYPE_CHECKING:
+    from standfast.sessions.protocol import CanLease
 
 
 class Remembered:
@@ -22,7 +25,7 @@ class Remembered:
         self.number = number
 
 
-async def lapsing(session: Any, ttl_s: float) -> Remembered:
+async def lapsing(session: CanLease, ttl_s: float) -> Remembered:
     """A lease that nobody renews: a store may renew one for as long as its object lives, so the object goes."""
     lease = await session.lease(ttl_s=ttl_s, wait_s=0)
     number = lease.number

@@ -7,12 +7,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab, batch, close, message
 from standfast.conformance.faults import in_threads
 from standfast.conformance.processes import start
 from standfast.conformance.registry import proves
+
+if TYPE_CHECKING:
+    pass
 
 
 @proves("A15", "names", "shared")
@@ -43,7 +47,7 @@ async def configured_names_apply_to_every_operation(lab: Lab) -> None:
 async def names_that_are_no_identifiers_are_refused(lab: Lab) -> None:
     for number, options in enumerate(lab.backend.bad_names):
 
-        async def use(options: Any = options, number: int = number) -> Any:
+        async def use(options: Mapping[str, Any] = options, number: int = number) -> object:
             session = lab.open(f"named {number}", **options)
             await session.add_items([message("hello")])
             return await session.get_items()
@@ -75,7 +79,7 @@ async def closing_twice_is_allowed_and_use_after_it_says_so(lab: Lab) -> None:
         await lab.holds(again, batch("history", 2), "closing and opening again")
 
 
-def _opens_something(session: Any) -> bool:
+def _opens_something(session: object) -> bool:
     """Whether close is more than the base class's, which has nothing to release."""
     return "close" in vars(type(session)) or any(
         "close" in vars(kind) for kind in type(session).__mro__[1:] if kind.__name__ not in ("SessionABC", "object")
@@ -173,7 +177,7 @@ def a_loop_that_ends_in_the_middle_of_a_call_leaves_nothing_behind(lab: Lab) -> 
 def a_session_object_works_in_several_threads_at_once(lab: Lab) -> None:
     session = lab.open()
 
-    def using(name: int) -> Any:
+    def using(name: int) -> Callable[[], Coroutine[Any, Any, int]]:
         async def use() -> int:
             for turn in range(8):
                 await session.add_items(batch(f"{name}.{turn}", 2))

@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab, batch, message
 from standfast.conformance.registry import proves
 from standfast.ground.errors import CallerError, InvalidLimitError, NotFoundError, SessionConflictError
 from standfast.sessions.protocol import Position
 
+if TYPE_CHECKING:
+    from standfast.sessions.records import CanReadRecords, Record
 
-async def _forwards(session: Any, limit: int) -> list[Any]:
+
+async def _forwards(session: CanReadRecords, limit: int) -> list[Record]:
     found: list[Any] = []
     after = ""
     while True:
@@ -26,7 +29,7 @@ async def _forwards(session: Any, limit: int) -> list[Any]:
             return found
 
 
-async def _backwards(session: Any, limit: int) -> list[Any]:
+async def _backwards(session: CanReadRecords, limit: int) -> list[Record]:
     found: list[Any] = []
     before = None
     while True:
@@ -157,7 +160,7 @@ async def a_page_of_a_long_history_costs_what_one_of_a_short_one_does(lab: Lab) 
 # --- watch -----------------------------------------------------------------------------------------------------------
 
 
-async def _next(watching: Any, count: int, soon_s: float) -> list[Any]:
+async def _next(watching: AsyncIterator[Record], count: int, soon_s: float) -> list[Any]:
     async with asyncio.timeout(soon_s):
         return [(await anext(watching)).item for _ in range(count)]
 
@@ -274,7 +277,7 @@ async def a_fork_says_where_it_came_from(lab: Lab) -> None:
 # --- usage -----------------------------------------------------------------------------------------------------------
 
 
-def _cost(turn: int, tokens: int, **more: Any) -> dict[str, Any]:
+def _cost(turn: int, tokens: int, **more: object) -> dict[str, Any]:
     usage = {"requests": 1, "input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
     return {"turn": turn, "usage": usage, **more}
 

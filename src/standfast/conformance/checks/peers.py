@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from standfast.conformance.check_context import Lab, batch, close, message
@@ -118,7 +119,7 @@ async def both_write_at_once_and_nothing_is_lost(lab: Lab) -> None:
     theirs, ours = _both(lab)
     await ours.append(batch("run", 1), writer="run", start=0)
 
-    def their_work(number: int) -> Any:
+    def their_work(number: int) -> Callable[[], Coroutine[Any, Any, None]]:
         async def work() -> None:
             mine = lab.backend.peer("conversation")
             try:

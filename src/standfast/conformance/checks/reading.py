@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from standfast.conformance.check_context import Lab, batch, message
 from standfast.conformance.faults import time_zone, wall_clock
 from standfast.conformance.registry import proves
+
+if TYPE_CHECKING:
+    pass
 
 
 @proves("A1")
@@ -54,7 +57,7 @@ async def a_limit_that_is_no_count_is_refused(lab: Lab) -> None:
 async def a_default_limit_that_is_no_count_is_refused(lab: Lab) -> None:
     for limit in (-1, 2.5):
 
-        async def use(limit: Any = limit) -> Any:
+        async def use(limit: float = limit) -> object:
             session = lab.open(session_settings={"limit": limit})
             await session.add_items(batch("history", 3))
             return await session.get_items()
@@ -156,5 +159,5 @@ async def a_change_of_time_zone_changes_no_order(lab: Lab) -> None:
             await lab.holds(session, wanted, f"writing in {zone}")
 
 
-def _package(session: Any) -> str:
+def _package(session: object) -> str:
     return type(session).__module__.partition(".")[0]

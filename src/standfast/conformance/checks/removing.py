@@ -5,12 +5,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab, batch, close, message
 from standfast.conformance.faults import in_threads
 from standfast.conformance.processes import together
 from standfast.conformance.registry import proves
+
+if TYPE_CHECKING:
+    from standfast.engine.run_store import RunStore
+    from standfast.ground.jsonvalue import Item
+    from standfast.sessions.protocol import Session
 
 
 @proves("A7")
@@ -167,11 +173,11 @@ async def clearing_leaves_a_run_that_holds_its_session(lab: Lab) -> None:
     lab.same(await runs.load_run("under way"), None, "clearing after the lease was given up")
 
 
-async def _save(runs: Any, run_id: str, status: str, session_id: str | None) -> None:
+async def _save(runs: RunStore, run_id: str, status: str, session_id: str | None) -> None:
     await runs.save_run(run_id, expect=0, head=b"{}", tails={}, status=status, agent="a", session_id=session_id)
 
 
-def _popping(lab: Lab, session: Any, count: int) -> Any:
+def _popping(lab: Lab, session: Session, count: int) -> Callable[[], Coroutine[Any, Any, list[Item | None]]]:
     async def pops() -> list[Any]:
         mine = lab.backend.open(session.session_id) if lab.backend.shared else session
         found = [await mine.pop_item() for _ in range(count)]

@@ -5,16 +5,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab
 from standfast.conformance.processes import together
 from standfast.conformance.registry import proves
-from standfast.engine.run_store import LogTail
+from standfast.engine.run_store import LogTail, RunStore
 from standfast.ground.errors import RunClaimedError
 
+if TYPE_CHECKING:
+    from standfast.agents.tool_context import ToolContext
 
-async def _save(runs: Any, run_id: str, expect: int, head: bytes, **more: Any) -> int:
+
+async def _save(runs: RunStore, run_id: str, expect: int, head: bytes, **more: object) -> int:
     values: dict[str, Any] = {"tails": {}, "status": "running", "agent": "a", **more}
     saved: int = await runs.save_run(run_id, expect=expect, head=head, **values)
     return saved
@@ -128,5 +131,5 @@ class _Down(Exception):
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}
 
 
-async def _paid(context: Any, arguments: str) -> str:
+async def _paid(context: ToolContext[Any], arguments: str) -> str:
     return "paid"

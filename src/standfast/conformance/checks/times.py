@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import datetime
-from typing import Any
 
-from standfast.conformance.check_context import Lab, batch, message
+from standfast.conformance.check_context import AnySession, Lab, batch, message
 from standfast.conformance.faults import wall_clock
 from standfast.conformance.registry import proves
 
 Times = tuple[datetime, datetime]
 
 
-async def _times(lab: Lab, session: Any) -> Times:
+async def _times(lab: Lab, session: AnySession) -> Times:
     if lab.has(session, "times"):
         info = await session.info()
         lab.expect(info is not None, "a session that was written to has no times")
@@ -32,7 +32,7 @@ async def the_creation_time_is_set_once_and_the_update_time_moves_with_changes(l
     await session.add_items(batch("history", 3))
     created, updated = await _times(lab, session)
 
-    async def changes(what: str, doing: Any) -> None:
+    async def changes(what: str, doing: Awaitable[object]) -> None:
         nonlocal updated
         await asyncio.sleep(0.005)  # finer than a second, so five milliseconds must show
         await doing

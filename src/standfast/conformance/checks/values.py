@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.conformance.check_context import Lab, message, short
 from standfast.conformance.registry import proves
+
+if TYPE_CHECKING:
+    pass
 
 PLAIN: list[dict[str, Any]] = [
     {"role": "user", "content": "hello"},
@@ -145,7 +148,7 @@ async def different_ids_never_meet(lab: Lab) -> None:
 async def what_is_no_id_is_refused(lab: Lab) -> None:
     for wrong in ("", None, 5):
 
-        async def use(wrong: Any = wrong) -> Any:
+        async def use(wrong: Any = wrong) -> object:
             session = lab.open(wrong)
             await session.add_items([message("hello")])
             return await session.get_items()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_many
 from standfast.operators.doctor.findings import Finding, finding
 from standfast.sessions.generation_rules import next_number
-from standfast.sessions.lease_rules import held_in
+from standfast.sessions.lease_rules import lease_state_in
 from standfast.sessions.mend_rules import Chain, Mend, Removed
 from standfast.sessions.port import Name, Range, Row, Sight
 from standfast.sessions.rules import (
@@ -134,7 +134,7 @@ def _times(name: Name, sight: Sight, now: float) -> list[Finding]:
 
 def _lease(name: Name, sight: Sight, now: float, is_gone: Callable[[str], bool]) -> list[Finding]:
     value = value_of(sight, LEASE)
-    held = held_in(sight)
+    held = lease_state_in(sight)
     if value is None or not held.ttl_s:
         return []
     if held.since > now + CLOCK_SLACK_S:

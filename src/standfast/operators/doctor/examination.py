@@ -21,7 +21,7 @@ from standfast.operators.doctor.diagnosis import Diagnosis, diagnose
 from standfast.operators.doctor.findings import Finding, finding
 from standfast.operators.run_view import RunView
 from standfast.operators.store import PAGE, Store
-from standfast.sessions.lease_rules import held_in, open_runs_in
+from standfast.sessions.lease_rules import lease_state_in, open_runs_in
 from standfast.sessions.mend_rules import whole
 from standfast.sessions.port import Look, Name, Plan, Sight
 from standfast.sessions.rules import LEASE, OPEN_RUN, listing, look, value_of
@@ -180,7 +180,7 @@ class Examination:
         has_held = False
         for name in names:
             sight = await self._store.looked(partial(_leased, name))
-            held = held_in(sight)
+            held = lease_state_in(sight)
             if not held.is_over(self._now() if self._clock else sight.now):
                 if not holders.is_gone(held.process):
                     return False

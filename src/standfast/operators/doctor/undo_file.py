@@ -12,7 +12,7 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def _as_json(mend: Mend) -> dict[str, Any]:
     }
 
 
-def _bytes_as_json(data: bytes | None) -> Any:
+def _bytes_as_json(data: bytes | None) -> str | dict[str, str] | None:
     """Text where it is text, so that a person can read it."""
     if data is None:
         return None
@@ -145,7 +145,7 @@ def _bytes_as_json(data: bytes | None) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _bytes_in(given: Any) -> bytes | None:
+def _bytes_in(given: str | Mapping[str, str] | None) -> bytes | None:
     if given is None:
         return None
     return given.encode() if isinstance(given, str) else base64.b64decode(given["base64"], validate=True)

@@ -62,7 +62,7 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 class ChatExchange:
     """One Chat Completions request and the reply it will get. There is nothing to commit."""
 
-    def __init__(self, ledger: Ledger, rule: Rule, body: Any, faults: Faults) -> None:
+    def __init__(self, ledger: Ledger, rule: Rule, body: object, faults: Faults) -> None:
         self.request = check_chat(body)
         messages = tuple(self.request["messages"])
         reply = answer(rule, Asked(self.request, messages, messages))
@@ -89,7 +89,7 @@ class ChatExchange:
         return [*(sse(chunk) for chunk in chunks), sse("[DONE]")]
 
 
-def check_chat(body: Any) -> dict[str, Any]:
+def check_chat(body: object) -> dict[str, Any]:
     """The body of a Chat request, if the service would take it."""
     if not isinstance(body, dict):
         raise Refused(400, "We could not parse the JSON body of your request.")

@@ -123,7 +123,7 @@ class Refused(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-def check_create(body: Any) -> dict[str, Any]:
+def check_create(body: object) -> dict[str, Any]:
     """The body of a Responses request, if its shape is one the service takes."""
     if not isinstance(body, dict):
         raise Refused(400, "We could not parse the JSON body of your request.")
@@ -151,7 +151,7 @@ def check_create(body: Any) -> dict[str, Any]:
     return body
 
 
-def check_tools(tools: Sequence[Any], tool_choice: Any) -> None:
+def check_tools(tools: Sequence[Any], tool_choice: object) -> None:
     """Tool names are valid and each is there once; a chosen function exists."""
     names: set[str] = set()
     for index, tool in enumerate(tools):
@@ -174,7 +174,7 @@ def check_tools(tools: Sequence[Any], tool_choice: Any) -> None:
         raise Refused(400, f"Tool choice '{tool_choice['name']}' not found in 'tools' parameter.", param="tool_choice")
 
 
-def as_items(value: Any, where: str = "input") -> list[Item]:
+def as_items(value: object, where: str = "input") -> list[Item]:
     """The `input` of a request as a list of items of known shape; a str is one user message."""
     if value is None:
         return []
@@ -187,7 +187,7 @@ def as_items(value: Any, where: str = "input") -> list[Item]:
     return value
 
 
-def check_item(item: Any, where: str) -> None:
+def check_item(item: object, where: str) -> None:
     """One item: fields, content parts and the form of its id."""
     if not isinstance(item, dict):
         raise Refused(400, f"Invalid type for '{where}': expected an object.", param=where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from standfast.ground.jsonvalue import Item
@@ -31,14 +31,14 @@ ID_REQUIRED = frozenset(
 """Kinds of items whose id is part of what they are; the ids of others are the server's to give."""
 
 
-def create(ledger: Ledger, body: Any) -> dict[str, Any]:
+def create(ledger: Ledger, body: object) -> dict[str, Any]:
     """POST /conversations."""
     given = body if isinstance(body, dict) else {}
     items = _new_items(given.get("items") or [])
     return ledger.new_conversation(items, given.get("metadata")).body()
 
 
-def update(ledger: Ledger, conversation_id: str, body: Any) -> dict[str, Any]:
+def update(ledger: Ledger, conversation_id: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
     """POST /conversations/{id}."""
     conversation = ledger.conversation(conversation_id)
     conversation.metadata = (body or {}).get("metadata") or {}
@@ -52,7 +52,7 @@ def delete(ledger: Ledger, conversation_id: str) -> dict[str, Any]:
     return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
 
-def add_items(ledger: Ledger, conversation_id: str, body: Any) -> dict[str, Any]:
+def add_items(ledger: Ledger, conversation_id: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
     """POST /conversations/{id}/items: at most twenty, whole or not at all."""
     conversation = ledger.conversation(conversation_id)
     items = _new_items((body or {}).get("items") or [])
@@ -68,7 +68,7 @@ def add_items(ledger: Ledger, conversation_id: str, body: Any) -> dict[str, Any]
     return _list(stored, has_more=False)
 
 
-def _new_items(value: Any) -> list[Item]:
+def _new_items(value: object) -> list[Item]:
     if isinstance(value, list) and len(value) > CONVERSATION_BATCH_MAX:
         raise Refused(
             400,

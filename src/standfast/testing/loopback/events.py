@@ -90,5 +90,5 @@ def _pieces(text: str) -> list[str]:
     return [text[start : start + DELTA_CHARS] for start in range(0, len(text), DELTA_CHARS)]
 
 
-def _event(number: Iterator[int], kind: str, **fields: Any) -> Event:
+def _event(number: Iterator[int], kind: str, **fields: object) -> Event:
     return {"type": kind, "sequence_number": next(number), **fields}

@@ -24,7 +24,7 @@ from standfast.testing.loopback.wire import sse
 class Exchange:
     """One Responses request and the reply it will get."""
 
-    def __init__(self, ledger: Ledger, rule: Rule, body: Any, faults: Faults) -> None:
+    def __init__(self, ledger: Ledger, rule: Rule, body: object, faults: Faults) -> None:
         request = check_create(body)
         self.ledger, self.request = ledger, request
         self.given = as_items(request.get("input"))
@@ -159,7 +159,7 @@ def usage_body(reply: Reply) -> dict[str, Any]:
     }
 
 
-def _conversation(ledger: Ledger, value: Any) -> Conversation | None:
+def _conversation(ledger: Ledger, value: str | dict[str, Any] | None) -> Conversation | None:
     if value is None:
         return None
     return ledger.conversation(value["id"] if isinstance(value, dict) else value)
@@ -183,7 +183,7 @@ def _referred(ledger: Ledger, item_id: str) -> Item:
 # --- compaction ----------------------------------------------------------------------------------------------------
 
 
-def compact(ledger: Ledger, body: Any) -> dict[str, Any]:
+def compact(ledger: Ledger, body: object) -> dict[str, Any]:
     """`responses.compact`: all user messages, then one item that stands for everything else."""
     if not isinstance(body, dict) or not body.get("model"):
         raise Refused(400, "you must provide a model parameter", code="missing_required_parameter", param="model")

@@ -261,11 +261,11 @@ class LoopbackServer(ServedInThread):
 
     # --- sending -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, received: Received, line: Line, status: int, body: Any, headers: dict[str, str]) -> None:
+    async def _answer(self, received: Received, line: Line, status: int, body: object, headers: dict[str, str]) -> None:
         received.status = status
         await send_json(line, status, body, {**_request_id(self, received), **headers})
 
-    async def _answer_whole(self, received: Received, line: Line, body: Any, faults: Faults) -> None:
+    async def _answer_whole(self, received: Received, line: Line, body: object, faults: Faults) -> None:
         cut, malformed = faults.find(Cut), faults.find(Malformed)
         if malformed is not None:
             received.status = 200

@@ -117,7 +117,7 @@ def head(status: int, headers: dict[str, str]) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-async def send_json(line: Line, status: int, value: Any, headers: dict[str, str]) -> None:
+async def send_json(line: Line, status: int, value: object, headers: dict[str, str]) -> None:
     """A whole JSON reply with its length."""
     body = to_json(value)
     declared = {"content-type": "application/json", "content-length": str(len(body)), **headers}
@@ -136,6 +136,6 @@ def sse(event: dict[str, Any] | str, *, name: str | None = None) -> bytes:
     return f"{label}data: {data}\n\n".encode()
 
 
-def to_json(value: Any) -> bytes:
+def to_json(value: object) -> bytes:
     """JSON as the service writes it: compact, and not escaped beyond need."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -56,7 +56,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def event(value: Any) -> dict[str, Any]:
+def event(value: object) -> dict[str, Any]:
     """A client event with a known type and no unknown parameters."""
     if not isinstance(value, dict):
         raise not_json()
@@ -72,9 +72,9 @@ def event(value: Any) -> dict[str, Any]:
     return value
 
 
-def item(value: Any, param: str = "item") -> Item:
+def item(value: object, param: str = "item") -> Item:
     """An item that a client creates, in the form in which it is kept; without an id if it was given none."""
-    mapping(value, param)
+    value = mapping(value, param)
     kind = one_of(value, "type", FIELDS, param)
     made: Item = {"object": "realtime.item", "type": kind, "status": "completed"}
     if value.get("id") is not None:
@@ -90,23 +90,23 @@ def item(value: Any, param: str = "item") -> Item:
     return made
 
 
-def parts(value: Any, role: str, param: str) -> list[dict[str, Any]]:
+def parts(value: object, role: str, param: str) -> list[dict[str, Any]]:
     """The content of a message."""
     found = []
     for place, part in enumerate(array(value, param)):
         where = f"{param}[{place}]"
-        mapping(part, where)
+        part = mapping(part, where)
         field = PARTS[role][one_of(part, "type", PARTS[role], where)]
         text(required(part, field, where), f"{where}.{field}")
         found.append(copy_json(part))
     return found
 
 
-def audio(value: Any) -> bytes:
+def audio(value: object) -> bytes:
     """The bytes of an append."""
-    text(value, "audio")
+    given = text(value, "audio")
     try:
-        data = base64.b64decode(value, validate=True)
+        data = base64.b64decode(given, validate=True)
     except (binascii.Error, ValueError):
         message = "Invalid 'audio'. Expected base64-encoded audio bytes, but got an invalid value."
         raise Refused("invalid_value", message, param="audio") from None
@@ -116,7 +116,7 @@ def audio(value: Any) -> bytes:
     return data
 
 
-def response(value: Any) -> dict[str, Any]:
+def response(value: object) -> dict[str, Any]:
     """The parameters of a `response.create`."""
     if value is None:
         return {}
@@ -125,9 +125,9 @@ def response(value: Any) -> dict[str, Any]:
         "audio conversation input instructions max_output_tokens metadata output_modalities parallel_tool_calls prompt "
         "reasoning tool_choice tools"
     )
-    for name in value.keys() - set(known.split()):
+    for name in params.keys() - set(known.split()):
         raise unknown(f"response.{name}")
-    metadata = value.get("metadata")
+    metadata = params.get("metadata")
     if metadata is not None:
         mapping(metadata, "response.metadata")
         if len(metadata) > 16:
@@ -137,14 +137,14 @@ def response(value: Any) -> dict[str, Any]:
         for key, content in metadata.items():
             text(key, "response.metadata", chars_max=64)
             text(content, f"response.metadata.{key}", chars_max=512)
-    if value.get("conversation") is not None:
-        one_of(value, "conversation", ("auto", "none"), "response")
-    if value.get("output_modalities") is not None:
-        modalities(value["output_modalities"], "response.output_modalities")
+    if params.get("conversation") is not None:
+        one_of(params, "conversation", ("auto", "none"), "response")
+    if params.get("output_modalities") is not None:
+        modalities(params["output_modalities"], "response.output_modalities")
     return params
 
 
-def modalities(value: Any, param: str) -> None:
+def modalities(value: object, param: str) -> None:
     """`["text"]` or `["audio"]`: the service does not take both at once."""
     given = array(value, param)
     if given not in (["text"], ["audio"]):
@@ -162,21 +162,21 @@ def required(value: Mapping[str, Any], name: str, param: str) -> Any:
     return value[name]
 
 
-def mapping(value: Any, param: str) -> dict[str, Any]:
+def mapping(value: object, param: str) -> dict[str, Any]:
     """A JSON object."""
     if not isinstance(value, dict):
         raise wrong_type(param, "an object", value)
     return value
 
 
-def array(value: Any, param: str) -> Sequence[Any]:
+def array(value: object, param: str) -> Sequence[Any]:
     """A JSON array."""
     if not isinstance(value, list):
         raise wrong_type(param, "an array", value)
     return value
 
 
-def text(value: Any, param: str, *, chars_max: int | None = None) -> str:
+def text(value: object, param: str, *, chars_max: int | None = None) -> str:
     """A string that is not too long."""
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
@@ -185,7 +185,7 @@ def text(value: Any, param: str, *, chars_max: int | None = None) -> str:
     return value
 
 
-def number(value: Any, param: str) -> int:
+def number(value: object, param: str) -> int:
     """A whole number, not below 0."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise wrong_type(param, "an integer", value)
@@ -195,12 +195,12 @@ def number(value: Any, param: str) -> int:
     return value
 
 
-def identifier(value: Any, param: str) -> str:
+def identifier(value: object, param: str) -> str:
     """An item id or call id."""
-    text(value, param, chars_max=ID_CHARS_MAX)
-    if not re.fullmatch(ID_PATTERN, value):
+    given = text(value, param, chars_max=ID_CHARS_MAX)
+    if not re.fullmatch(ID_PATTERN, given):
         raise wrong_pattern(param, ID_PATTERN)
-    return str(value)
+    return given
 
 
 def one_of(value: Mapping[str, Any], name: str, supported: Collection[str], param: str) -> str:

@@ -303,7 +303,7 @@ class Connection:
                 case Cut():
                     self.cut()
 
-    def _frame(self, direction: Direction, kind: str, body: Any) -> Frame:
+    def _frame(self, direction: Direction, kind: str, body: object) -> Frame:
         number = self._counts[direction]
         self._counts[direction] += 1
         return Frame(direction, self.number, number, kind, body)

@@ -74,7 +74,7 @@ class Conversation:
         """What every connection hears first."""
         return {"type": "session.created", "event_id": self.new_id("event"), "session": copy_json(self.session)}
 
-    def take(self, frame: Any) -> None:
+    def take(self, frame: object) -> None:
         """Do what a client event asks for, or refuse it."""
         event_id = frame.get("event_id") if isinstance(frame, dict) else None
         try:
@@ -135,11 +135,11 @@ class Conversation:
         self.add(Held(item), place, previous)
         self.tell("conversation.item.done", previous_item_id=previous, item=shown(self.items[place]))
 
-    def _place(self, after: Any) -> tuple[int, str | None]:
+    def _place(self, after: object) -> tuple[int, str | None]:
         """Where a new item goes, and the id of the one before it."""
         if after is None:
             return len(self.items), self.items[-1].id if self.items else None
-        checks.text(after, "previous_item_id")
+        after = checks.text(after, "previous_item_id")
         if after == "root":
             return 0, None
         for place, held in enumerate(self.items):
@@ -227,7 +227,7 @@ class Conversation:
         body = {**copy_json(self.session), **copy_json(params)}
         return Asked(body, tuple(seen), tuple(new))
 
-    def _cancel(self, response_id: Any) -> None:
+    def _cancel(self, response_id: object) -> None:
         for job in self.jobs:
             if isinstance(job, Responding) and (job.id == response_id or (response_id is None and job is self.active)):
                 return job.stop("cancelled", "client_cancelled")
@@ -374,7 +374,7 @@ class Conversation:
             for job in ready:
                 self.step(job)
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def tell(self, kind: str, **fields: object) -> None:
         """Tell the client something."""
         self._tell({"type": kind, "event_id": self.new_id("event"), **fields})
 

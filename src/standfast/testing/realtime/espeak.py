@@ -43,7 +43,7 @@ def espeak(words: str) -> bytes:
         library, rate_hz = _library()
         heard = array("h")
 
-        def take(samples: Any, count: int, _: Any) -> int:
+        def take(samples: Any, count: int, _: object) -> int:
             if samples and count:
                 heard.extend(samples[:count])
             return 0
@@ -57,7 +57,7 @@ def espeak(words: str) -> bytes:
     return as_pcm(_at_rate(heard, rate_hz))
 
 
-def _say_nothing(library: Any) -> None:
+def _say_nothing(library: ctypes.CDLL) -> None:
     # The callback above belongs to one call and is freed after it; the library must not keep it.
     library.espeak_SetSynthCallback(_silent())
 

@@ -32,7 +32,7 @@ class Stage(Protocol):
     def active(self) -> Job | None:
         """The response that writes to the conversation, if one is under way."""
 
-    def tell(self, kind: str, **fields: Any) -> None:
+    def tell(self, kind: str, **fields: object) -> None:
         """Tell the client something."""
 
     def new_id(self, prefix: str) -> str:

@@ -243,7 +243,7 @@ class LoopbackPhone:
                         await self._return(Mark(name, heard=False))
         self._changed.set()
 
-    async def _send(self, event: str, **fields: Any) -> bool:
+    async def _send(self, event: str, **fields: object) -> bool:
         """Send if there is a stream; whether it was."""
         socket = self._socket
         if socket is None:

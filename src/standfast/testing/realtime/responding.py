@@ -183,7 +183,7 @@ class Responding(Job):
         at = {"item_id": held.id, "output_index": self._output.index(held)}
         return {**at, "content_index": 0} if content else at
 
-    def _tell(self, kind: str, **fields: Any) -> None:
+    def _tell(self, kind: str, **fields: object) -> None:
         if kind == "response.output_item.added":
             fields["output_index"] = len(self._output) - 1
         self.conversation.tell(kind, response_id=self.id, **fields)
@@ -234,7 +234,7 @@ def _usage(reply: Reply, speaks: bool) -> dict[str, Any]:
     }
 
 
-def _voice_name(voice: Any) -> Any:
+def _voice_name(voice: object) -> object:
     return voice["id"] if isinstance(voice, dict) else voice
 
 

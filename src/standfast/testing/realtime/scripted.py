@@ -14,7 +14,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypeAlias, TypedDict, cast
+from typing import Any, NotRequired, TypeAlias, TypedDict, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from standfast.ground.errors import StandfastError
@@ -36,6 +36,8 @@ RealtimeSendMatcher: TypeAlias = (
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 
+T = TypeVar("T")
+
 
 class RealtimeScriptError(StandfastError):
     """A realtime script and the session that used it do not fit."""
@@ -56,7 +58,7 @@ class UnexpectedRealtimeSend(RealtimeScriptError):
         super().__init__(message, "Change the step, or find out why this was sent: `actual` has it. The step is kept.")
         self.actual, self.expected = actual, expected
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.what, {"actual": self.actual, "expected": self.expected})
 
 
@@ -67,11 +69,11 @@ class UnconsumedRealtimeSteps(RealtimeScriptError):
         super().__init__(message, "Remove the steps, or find out why the session did not send what they expect.")
         self.remaining_steps = remaining_steps
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.what, {"remaining_steps": self.remaining_steps})
 
 
-def _rebuilt(kind: Any, message: str, named: dict[str, Any]) -> Any:
+def _rebuilt(kind: Callable[..., T], message: str, named: dict[str, Any]) -> T:
     return kind(message, **named)
 
 

@@ -80,7 +80,7 @@ def opened(session_id: str, model: str, expires_at: int) -> Session:
     }
 
 
-def updated(session: Session, given: Any, *, has_spoken: bool) -> Session:
+def updated(session: Session, given: object, *, has_spoken: bool) -> Session:
     """The session after a `session.update`; raises Refused if the service would not take it."""
     change = checks.mapping(given, "session")
     if change.get("type") is None:
@@ -105,7 +105,7 @@ def updated(session: Session, given: Any, *, has_spoken: bool) -> Session:
     return made
 
 
-def tools(value: Any) -> None:
+def tools(value: object) -> None:
     """Refuse tools that the service would not offer a model."""
     for place, tool in enumerate(checks.array(value, "session.tools")):
         where = f"session.tools[{place}]"
@@ -137,8 +137,9 @@ def _audio(audio: dict[str, Any], change: Mapping[str, Any], *, has_spoken: bool
             audio[side][name] = copy_json(value)
 
 
-def _turn_detection(value: Any, param: str) -> dict[str, Any]:
-    kind = checks.one_of(checks.mapping(value, param), "type", TURN_DETECTION, param)
+def _turn_detection(value: object, param: str) -> dict[str, Any]:
+    value = checks.mapping(value, param)
+    kind = checks.one_of(value, "type", TURN_DETECTION, param)
     known = TURN_DETECTION[kind]
     for name in value.keys() - known.keys():
         raise unknown(f"{param}.{name}")
@@ -151,7 +152,7 @@ def _turn_detection(value: Any, param: str) -> dict[str, Any]:
     return {**known, **given}
 
 
-def _decimal(value: Any, param: str) -> float:
+def _decimal(value: object, param: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused("invalid_type", f"Invalid type for '{param}': expected a decimal number.", param=param)
     return float(value)

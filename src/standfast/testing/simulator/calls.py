@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from standfast.agents.agent import Agent
 from standfast.agents.realtime_agent import RealtimeAgent
@@ -32,6 +32,9 @@ from standfast.testing.simulator.line import Service, SimulatedLine
 from standfast.testing.simulator.loop import Crashed, VirtualLoop, governed, run
 from standfast.testing.simulator.parts import SimulatedSession, simulated_tools
 from standfast.testing.simulator.world import Died, Faults, Process, World, invalid
+
+if TYPE_CHECKING:
+    from standfast.calls.session import RealtimeSession
 
 SESSION_ID = "caller"
 PIECE_MS = 100
@@ -115,7 +118,7 @@ class CallLife:
                 world.clock.advance(world.chance.choice((0.0, 1.0, 20.0)) if world.faults else 0.0)
         return self
 
-    def _unheard(self, loop: Any, context: dict[str, Any]) -> None:
+    def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, Died):
             self.world.require(False, f"nobody heard of {context.get('message')}: {error!r}")
@@ -183,7 +186,7 @@ class CallLife:
             await live.close()
         self._over = True
 
-    async def _tried(self, process: Process, live: Any, doing: Coroutine[Any, Any, None]) -> None:
+    async def _tried(self, process: Process, live: RealtimeSession, doing: Coroutine[Any, Any, None]) -> None:
         """Do something that a store may refuse: who is told so goes on talking."""
         try:
             await doing
@@ -192,11 +195,11 @@ class CallLife:
             if live.state not in ("open", "reconnecting"):
                 raise
 
-    async def _read(self, live: Any) -> None:
+    async def _read(self, live: RealtimeSession) -> None:
         async for _ in live:
             pass
 
-    async def _act(self, live: Any, act: Act) -> None:
+    async def _act(self, live: RealtimeSession, act: Act) -> None:
         match act.kind:
             case "say":
                 self.said.append(act.words)
@@ -214,7 +217,7 @@ class CallLife:
             case "wait":
                 await asyncio.sleep(5.0)
 
-    async def _decide(self, live: Any) -> None:
+    async def _decide(self, live: RealtimeSession) -> None:
         """Say yes or no to what waits. Who has said no once does not change their mind, whatever became of it."""
         for waiting in list(live.pending_approvals):
             if waiting.call_id in self.refused or not self.plan.decide(self.world, waiting):
@@ -223,7 +226,7 @@ class CallLife:
             else:
                 await live.approve_tool_call(waiting.call_id)
 
-    async def _rest(self, process: Process, live: Any) -> None:
+    async def _rest(self, process: Process, live: RealtimeSession) -> None:
         """Wait until all that is under way has come to its end; then service and session must say the same."""
         told: tuple[Any, Any] = ((), ())
         quiet = 0

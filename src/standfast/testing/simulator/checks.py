@@ -7,7 +7,6 @@ was lost, or that was stopped, may differ, and with a model that reads outputs, 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from standfast.ground.jsonvalue import Item
 from standfast.testing.simulator.journey import Journey, Outcome
@@ -100,7 +99,7 @@ def _outcomes(life: Journey, calm: Journey) -> list[str]:
     return found
 
 
-def _said(outcome: Outcome, name: str) -> Any:
+def _said(outcome: Outcome, name: str) -> object:
     value = getattr(outcome, name)
     return unsalted(value) if isinstance(value, str) else value
 
@@ -110,7 +109,7 @@ def lost_calls(history: list[Item]) -> set[str]:
     return {unsalted(item["call_id"]) for item in history if _is_lost(item.get("output"))}
 
 
-def _is_lost(output: Any) -> bool:
+def _is_lost(output: object) -> bool:
     # A nested run that fails is a tool that fails: its model's failure is told to the outer model.
     return output in LOST or (isinstance(output, str) and "the simulated provider" in output)
 

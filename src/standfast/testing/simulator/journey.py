@@ -9,9 +9,9 @@ state an error carried or a pause gave (through JSON or not), streamed or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from standfast.agents.run_config import RunConfig
 from standfast.backends.memory.session import InMemorySession
@@ -25,9 +25,17 @@ from standfast.testing.simulator.parts import SimulatedPlainSession, SimulatedSe
 from standfast.testing.simulator.scripts import unsalted
 from standfast.testing.simulator.world import Died, Faults, Process, World
 
+if TYPE_CHECKING:
+    from standfast.agents.agent import Agent
+    from standfast.driver.result import RunResultBase, RunResultStreaming
+    from standfast.sessions.protocol import Session
+    from standfast.words.items import RunItem
+
 Kind = Literal["saved", "adopted", "plain"]
 """What the conversation is kept in: a session with a run store, one without (runs are found again by what they wrote),
 or somebody's own session."""
+
+T = TypeVar("T")
 
 SESSION_ID = "conversation"
 ATTEMPT_COUNT_MAX = 60
@@ -151,7 +159,7 @@ class Journey:
             self.world.note(process.number, "freezes")
             self._handover.set()
 
-    def _unheard(self, loop: Any, context: dict[str, Any]) -> None:
+    def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, Died):
             self.world.require(False, f"nobody heard of {context.get('message')}: {error!r}")
@@ -196,7 +204,7 @@ class Journey:
                 self._attempts, self._known = 0, None
                 self._tried = self._troubled = False
 
-    async def _attempt(self, process: Process, agent: Any, number: int) -> Outcome | None:
+    async def _attempt(self, process: Process, agent: Agent[Any], number: int) -> Outcome | None:
         """Try to bring a run to its end; None if it has to be tried again."""
         run_id, quiet = f"run-{number}", self.world.trouble_left <= 0
         session = self._session(process)
@@ -234,13 +242,15 @@ class Journey:
         self._known = await self._decided(process, agent, state, result)
         return None
 
-    def _done(self, run_id: str, result: Any) -> Outcome:
+    def _done(self, run_id: str, result: RunResultBase[Any]) -> Outcome:
         usage = result.context_wrapper.usage
         told = sum(response.usage.total_tokens for response in result.raw_responses)
         items = _inputs_of(result.new_items)
         return Outcome(run_id, None, result.final_output, items, result.last_agent.name, usage.total_tokens, told)
 
-    async def _decided(self, process: Process, agent: Any, state: Any, result: Any) -> Any:
+    async def _decided(
+        self, process: Process, agent: Agent[Any], state: RunState[Any], result: RunResultBase[Any]
+    ) -> RunState[Any]:
         """The state to go on with, after a person has decided about what waits."""
         waiting = result.interruptions
         if self.world.chance.random() < 0.5:
@@ -256,12 +266,12 @@ class Journey:
 
     # --- ways on -----------------------------------------------------------------------------------------------------
 
-    def _session(self, process: Process) -> Any:
+    def _session(self, process: Process) -> Session:
         if self.wish.kind == "plain":
             return self._plain_of(process)
         return SimulatedSession(process, SESSION_ID)
 
-    def _plain_of(self, process: Process) -> Any:
+    def _plain_of(self, process: Process) -> Session:
         # What the adapter knows of a plain session it knows of the object: a program keeps it.
         session = getattr(process, "plain_session", None)
         if session is None:
@@ -269,7 +279,9 @@ class Journey:
             process.plain_session = session  # type: ignore[attr-defined]  # kept beside the process it belongs to
         return session
 
-    async def _go(self, process: Process, agent: Any, session: Any, number: int, run_id: str) -> Any:
+    async def _go(
+        self, process: Process, agent: Agent[Any], session: Session, number: int, run_id: str
+    ) -> RunResultBase[Any]:
         chance = self.world.chance
         given: Any = self.wish.inputs[number]
         way = "run"
@@ -303,7 +315,7 @@ class Journey:
                 error.run_state = result.to_state()  # type: ignore[attr-defined]  # as other errors carry it
             raise
 
-    async def _watched(self, work: Any, result: Any = None) -> Any:
+    async def _watched(self, work: Awaitable[T], result: RunResultStreaming | None = None) -> T:
         task = asyncio.ensure_future(work)
         self._under_way = (task, result)
         try:
@@ -336,29 +348,30 @@ class Journey:
         return items
 
 
-async def _to_the_end(result: Any) -> Any:
+async def _to_the_end(result: RunResultStreaming) -> RunResultStreaming:
     async for _ in result.stream_events():
         pass
     return result
 
 
-def _now(work: Any) -> Any:
+def _now(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that waits for nothing."""
     try:
         work.send(None)
     except StopIteration as stop:
-        return stop.value
+        result: T = stop.value
+        return result
     raise AssertionError("it waits")
 
 
-def _asking_when_unknown(agent: Any) -> set[str]:
+def _asking_when_unknown(agent: Agent[Any]) -> set[str]:
     """The names of the tools that have a person asked about a call whose outcome is unknown."""
     return {tool.name for one in AgentGraph(agent).agents() for tool in one.tools if _asks(tool)}
 
 
-def _asks(tool: Any) -> bool:
+def _asks(tool: object) -> bool:
     return getattr(tool, "on_unknown", None) == "ask"
 
 
-def _inputs_of(items: Any) -> list[Item]:
+def _inputs_of(items: Iterable[RunItem]) -> list[Item]:
     return [item.to_input_item() for item in items if item.type != "tool_approval_item"]

@@ -10,16 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.talk.derive import model_events
 from standfast.talk.interface import FrameTransport, RealtimeModelConfig, RealtimeModelListener
-from standfast.talk.model_events import RealtimeModelConnectionStatusEvent, RealtimeModelRawServerEvent
+from standfast.talk.model_events import (
+    RealtimeModelConnectionStatusEvent,
+    RealtimeModelEvent,
+    RealtimeModelRawServerEvent,
+)
 from standfast.talk.model_inputs import RealtimeModelSendEvent, RealtimeModelSendRawMessage
 from standfast.testing.realtime.answering import Answering
 from standfast.testing.realtime.conversation import Conversation, Event
 from standfast.testing.simulator.loop import EPOCH_S
 from standfast.testing.simulator.world import Process
+
+if TYPE_CHECKING:
+    from standfast.testing.realtime.jobs import Job
 
 
 class Service:
@@ -86,7 +93,7 @@ class SimulatedLine(FrameTransport):
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    async def _tell(self, event: Any) -> None:
+    async def _tell(self, event: RealtimeModelEvent) -> None:
         for listener in tuple(self._listeners):
             await listener.on_event(event)
 
@@ -148,7 +155,7 @@ class _Line:
         for job in self._service.jobs:
             if job.ready:
 
-                async def step(job: Any = job) -> None:
+                async def step(job: Job = job) -> None:
                     if job.ready:
                         self._service.step(job)
 

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -69,13 +69,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """The virtual time, in seconds."""
         return self.clock.now
 
-    def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
+    def create_task(self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **named: Any) -> asyncio.Task[T]:
         """Start a task and remember it in order; `asyncio.all_tasks` is a set, and its order that of addresses."""
         task = super().create_task(coro, **named)
         self._tasks.append(task)
         return task
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+    def run_in_executor(self, executor: object, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
         """Run the function in the loop: a thread would come back whenever it likes."""
         future: asyncio.Future[T] = self.create_future()
         self.call_soon(_do, future, lambda: func(*args))
@@ -106,7 +106,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
         self.clock.now, self.step_count = now, steps
 
-    def _process_events(self, event_list: Any) -> None:
+    def _process_events(self, event_list: object) -> None:
         pass
 
     def _write_to_self(self) -> None:
@@ -145,7 +145,7 @@ class _Ready(deque[asyncio.Handle]):
 
 
 class _NoNetwork:
-    """What a loop waits on. There is no network and no file: only time passes."""
+    """A selector without sockets: where a loop would wait, it moves the virtual clock to the next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -171,7 +171,7 @@ def governed(clock: Clock, chance: random.Random) -> Iterator[None]:
     """Let `time`, `random`, `uuid.uuid4` and tool threads be virtual for this thread."""
     own, undo, state = threading.get_ident(), [], random.getstate()
 
-    def change(owner: Any, name: str, virtual: Callable[..., Any]) -> None:
+    def change(owner: object, name: str, virtual: Callable[..., Any]) -> None:
         real = getattr(owner, name)
         undo.append((owner, name, real))
         setattr(owner, name, lambda *args: virtual(*args) if threading.get_ident() == own else real(*args))

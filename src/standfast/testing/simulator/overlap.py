@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import RunConfig
@@ -36,10 +36,17 @@ from standfast.testing.simulator.simulate import Report, SimulationFailed, alone
 from standfast.testing.simulator.world import Died, Faults, Process, World, invalid
 from standfast.tools.function import FunctionTool
 
+if TYPE_CHECKING:
+    from standfast.agents.context import RunContextWrapper
+    from standfast.agents.tool_context import ToolContext
+    from standfast.sessions.protocol import Session
+
 __all__ = ["POLICIES", "replay_overlap", "simulate_overlaps"]
 
 Policy = Literal["settle", "refuse", "ignore"]
 POLICIES: tuple[Policy, ...] = ("settle", "settle", "refuse", "ignore")
+
+T = TypeVar("T")
 
 ATTEMPT_COUNT_MAX = 12
 TROUBLE = (StoreError, ConnectionError, TimeoutError, LeaseLostError, SessionBusyError, RunClaimedError)
@@ -128,7 +135,7 @@ class Overlap:
             found.append(Message(f"m{number}", after_s, turns))
         return found
 
-    def _unheard(self, loop: Any, context: dict[str, Any]) -> None:
+    def _unheard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if not isinstance(error, Died | asyncio.CancelledError):
             self.world.require(False, f"nobody heard of {context.get('message')}: {error!r}")
@@ -192,23 +199,23 @@ class Overlap:
         self.world.happened["messages paused" if result.interruptions else "messages answered"] += 1
         return True
 
-    def _agent(self, process: Process, message: Message | None) -> Any:
+    def _agent(self, process: Process, message: Message | None) -> Agent[Any]:
         """The agent of a message; None: one that only speaks."""
 
-        async def act(context: Any, arguments: str) -> str:
+        async def act(context: ToolContext[Any], arguments: str) -> str:
             self.acts.append(context.tool_call_id)
             return f"did {context.tool_call_id}"
 
         asking = {call.id for message in self.messages for turn in message.turns for call in turn if call.asks}
 
-        async def asks(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        async def asks(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
             return call_id in asking
 
         tool = FunctionTool("act", "Act.", _PARAMETERS, act, needs_approval=asks)
         model = AnsweringModel(lambda asked: self._answer(process, message, asked))
         return simulated(process, Agent(name="A", tools=[tool], model=model), str)
 
-    def _answer(self, process: Process, message: Message | None, asked: ModelCall) -> Any:
+    def _answer(self, process: Process, message: Message | None, asked: ModelCall) -> str | list[Item]:
         seen: list[Item] = asked.input if isinstance(asked.input, list) else []
         # One that stood still may ask about a past that has gone on without it; what it is told is refused later.
         if self.policy != "ignore" and not process.frozen_until:
@@ -238,7 +245,7 @@ class Overlap:
             await self._decide_all(process, session)
         self.world.require(False, "something stays unfinished, however often it is decided")
 
-    async def _decide_all(self, process: Process, session: Any) -> None:
+    async def _decide_all(self, process: Process, session: Session) -> None:
         waiting, _ = await Runner.list_runs(session=session, status="paused")
         for message in self.messages:
             if message.name not in {one.run_id for one in waiting}:
@@ -279,10 +286,11 @@ def _config(run_id: str | None, policy: Policy) -> RunConfig:
     )
 
 
-def _now(work: Any) -> Any:
+def _now(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine that waits for nothing."""
     try:
         work.send(None)
     except StopIteration as stop:
-        return stop.value
+        result: T = stop.value
+        return result
     raise AssertionError("it waits")

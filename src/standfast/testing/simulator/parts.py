@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from standfast.agents.agent import Agent
 from standfast.backends.memory.session import InMemorySession
-from standfast.carrying.wrapper import SessionWrapper
+from standfast.carrying.wrapper import ContextForSession, SessionWrapper
 from standfast.engine.run_store import LogTail, RunStore, RunSummary, SavedRun
 from standfast.ground.errors import CallerError, SessionBusyError, StoreUnavailableError
 from standfast.ground.jsonvalue import Item, copy_json
@@ -24,6 +24,14 @@ from standfast.testing.scripted_model import ScriptedModel
 from standfast.testing.simulator.world import Process, invalid
 from standfast.tools.function import FunctionTool, Invoker
 from standfast.words.items import ModelResponse
+
+if TYPE_CHECKING:
+    from standfast.agents.realtime_agent import RealtimeAgent
+    from standfast.agents.tool_context import ToolContext
+    from standfast.carrying.leases import StoredLease
+    from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+    from standfast.sessions.lease_rules import OpenRun
+    from standfast.tools.hosted import Tool
 
 LEASE_POLL_S = 0.5
 
@@ -43,11 +51,11 @@ class SimulatedSession(SessionWrapper):
         self.session_id = session_id
         self._process = process
 
-    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Item]:
+    async def get_items(self, limit: int | None = None, *, wrapper: ContextForSession = None) -> list[Item]:
         """The whole history, or the latest `limit` items; oldest first."""
         return await self._process.reach("get_items", lambda: self.underlying_session.get_items(limit))
 
-    async def add_items(self, items: list[Item], *, wrapper: Any = None) -> None:
+    async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
         """Append one batch, in order, whole or not at all."""
         await self._process.reach("add_items", lambda: self.underlying_session.add_items(items))
 
@@ -128,7 +136,7 @@ class SimulatedSession(SessionWrapper):
 
 
 class _Lease:
-    def __init__(self, process: Process, lease: Any, ttl_s: float) -> None:
+    def __init__(self, process: Process, lease: StoredLease, ttl_s: float) -> None:
         self._process, self._lease, self._ttl_s = process, lease, ttl_s
         self._renewed_at = process.world.clock.now
 
@@ -137,7 +145,7 @@ class _Lease:
         return int(self._lease.number)
 
     @property
-    def open_runs(self) -> Any:
+    def open_runs(self) -> tuple[OpenRun, ...]:
         return self._lease.open_runs
 
     @property
@@ -275,7 +283,7 @@ class SimulatedModel(Model):
     def __init__(self, process: Process, model: Model) -> None:
         self._process, self._model = process, model
 
-    def get_retry_advice(self, request: Any) -> Any:
+    def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
         """What the program's model says."""
         return self._model.get_retry_advice(request)
 
@@ -324,9 +332,10 @@ class SimulatedModel(Model):
         return world.chance.choice(("refused", "lost"))
 
 
-def simulated(process: Process, agent: Any, unsalted: Callable[[str], str]) -> Any:
+def simulated(process: Process, agent: Agent[Any], unsalted: Callable[[str], str]) -> Agent[Any]:
     """The agent, and every agent it can reach, with simulated models and tools. They are changed in place."""
-    queue, seen = [agent], set()
+    queue: list[object] = [agent]
+    seen: set[int] = set()
     while queue:
         one = queue.pop()
         if id(one) in seen or not isinstance(one, Agent):
@@ -341,9 +350,10 @@ def simulated(process: Process, agent: Any, unsalted: Callable[[str], str]) -> A
     return agent
 
 
-def simulated_tools(process: Process, agent: Any) -> Any:
+def simulated_tools(process: Process, agent: RealtimeAgent[Any]) -> RealtimeAgent[Any]:
     """A voice agent, and every agent it can hand over to, with simulated tools. They are changed in place."""
-    queue, seen = [agent], set()
+    queue: list[Any] = [agent]
+    seen: set[int] = set()
     while queue:
         one = queue.pop()
         if one is None or id(one) in seen:
@@ -354,7 +364,7 @@ def simulated_tools(process: Process, agent: Any) -> Any:
     return agent
 
 
-def _simulated_model(process: Process, agent: Any) -> Any:
+def _simulated_model(process: Process, agent: Agent[Any]) -> SimulatedModel:
     model = agent.model
     if isinstance(model, SimulatedModel):
         return model
@@ -371,15 +381,16 @@ def _simulated_model(process: Process, agent: Any) -> Any:
     return SimulatedModel(process, model)
 
 
-def _simulated_tool(process: Process, tool: Any, unsalted: Callable[[str], str]) -> Any:
+def _simulated_tool(process: Process, tool: Tool, unsalted: Callable[[str], str]) -> Tool:
     if not isinstance(tool, FunctionTool) or tool.agent_tool is not None:
         return tool
     copied = tool.__copy__()
     invoker = copied.on_invoke_tool
     run = invoker.run if isinstance(invoker, Invoker) else invoker
 
-    async def counted(context: Any, arguments: str) -> Any:
+    async def counted(context: ToolContext[Any], arguments: str) -> Any:
         await process.pause()
+        assert context.idempotency_key is not None  # every call of a run has one
         name = unsalted(context.idempotency_key)
         process.world.executed[name] += 1
         if copied.on_unknown == "rerun":

@@ -16,11 +16,12 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.agents.agent import Agent
 from standfast.agents.guardrails import GuardrailFunctionOutput, input_guardrail, output_guardrail
-from standfast.agents.handoffs import HandoffInputData, handoff
+from standfast.agents.handoff_data import HandoffInputData
+from standfast.agents.handoffs import handoff
 from standfast.agents.retry_policies import retry_policies
 from standfast.llm.retry import ModelRetrySettings
 from standfast.llm.settings import ModelSettings
@@ -29,6 +30,11 @@ from standfast.testing.script import ModelCall, ModelStep, assistant_message, fu
 from standfast.testing.simulator.world import World
 from standfast.tools.function import function_tool
 from standfast.words.usage import Usage
+
+if TYPE_CHECKING:
+    from standfast.agents.context import RunContextWrapper
+    from standfast.face.run_state import RunState
+    from standfast.ground.jsonvalue import Item
 
 _SALT = re.compile(r"~\d+")
 _PLACE = re.compile(r"(?<![\d.])(\d+(?:\.\d+\.\d+)?)#(\d+)")
@@ -115,7 +121,7 @@ class Speaker:
         usage = Usage(requests=1, input_tokens=turn, output_tokens=len(items), total_tokens=turn + len(items))
         return ModelStep(output=items, usage=usage, response_id=f"resp {name}#{turn}{salt}")
 
-    def _place(self, items: Any) -> tuple[str, int]:
+    def _place(self, items: object) -> tuple[str, int]:
         places = _PLACE.findall(json.dumps(items, ensure_ascii=False))
         names = [name for name, _ in places if ("." in name) == self._nested]
         name = max(names, key=lambda name: [int(part) for part in name.split(".")])
@@ -136,7 +142,7 @@ class Speaker:
             items.append(self._call(tool, f"{place}.{index}", salt, f"{name}.{turn}.{index}"))
         return items
 
-    def _call(self, tool: str, place: str, salt: str, nested: str) -> Any:
+    def _call(self, tool: str, place: str, salt: str, nested: str) -> Item:
         call_id = f"{place}{salt}"
         if tool == "transfer":
             return function_call("transfer", {}, call_id=call_id)
@@ -206,17 +212,21 @@ def _tools() -> tuple[Any, ...]:
 
 def _guards() -> dict[str, Any]:
     @input_guardrail(name="gate", run_in_parallel=False)
-    async def gate(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+    async def gate(
+        context: RunContextWrapper[Any], agent: Agent[Any], given: str | list[Item]
+    ) -> GuardrailFunctionOutput:
         await asyncio.sleep(0)
         return GuardrailFunctionOutput(None, "trips-gate" in json.dumps(given))
 
     @input_guardrail(name="watch")
-    async def watch(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+    async def watch(
+        context: RunContextWrapper[Any], agent: Agent[Any], given: str | list[Item]
+    ) -> GuardrailFunctionOutput:
         await asyncio.sleep(0.02)
         return GuardrailFunctionOutput(None, "trips-watch" in json.dumps(given))
 
     @output_guardrail(name="judge")
-    async def judge(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
+    async def judge(context: RunContextWrapper[Any], agent: Agent[Any], output: object) -> GuardrailFunctionOutput:
         await asyncio.sleep(0.01)
         return GuardrailFunctionOutput(None, "forbidden" in str(output))
 
@@ -278,7 +288,7 @@ def _agents(world: World, plans: list[Plan], guarded: bool, filtered: bool, retr
     return first
 
 
-def decide(state: Any) -> None:
+def decide(state: RunState[Any]) -> None:
     """What a person does about every call that waits: the same in every telling."""
     for item in state.get_interruptions():
         if zlib.crc32(unsalted(item.call_id or "").encode()) % 4:

@@ -143,7 +143,7 @@ def _lived(report: Report, seed: int, wish: Wish, faults: Faults, *, tells_on: b
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A simulation has loops of its own, and much to warn about that is meant to happen."""
+    """Check that no event loop runs here, and keep quiet what a simulation logs on purpose."""
     if asyncio._get_running_loop() is not None:
         raise CallerError("a simulation was started where an event loop is running", "Call it from a plain function.")
     logger = logging.getLogger("standfast")

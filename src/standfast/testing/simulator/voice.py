@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from standfast.agents.realtime_agent import RealtimeAgent
 from standfast.testing.loopback.answers import Answer, Asked, Rule, call, text_of
@@ -20,6 +20,9 @@ from standfast.testing.simulator.parts import CannotSimulate
 from standfast.testing.simulator.simulate import Report, SimulationFailed, alone
 from standfast.testing.simulator.world import Faults, World
 from standfast.tools.function import function_tool
+
+if TYPE_CHECKING:
+    from standfast.ground.jsonvalue import Item
 
 __all__ = ["Act", "replay_call", "simulate_call", "simulate_generated_calls"]
 
@@ -126,7 +129,7 @@ def answer(asked: Asked) -> Answer:
     return [call(wish.partition(":")[0], {"wish": wish}) for wish in wishes[:3]]
 
 
-def _is_whole_call(item: Any) -> bool:
+def _is_whole_call(item: Item) -> bool:
     return bool(item.get("type") == "function_call" and item.get("status") != "incomplete")
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from standfast.backends.memory.session import InMemoryStore
-from standfast.carrying.closing import AlreadyDone
+from standfast.carrying.already_done import AlreadyDone
 from standfast.ground.errors import OutcomeUnknownError, StoreUnavailableError
 from standfast.testing.simulator.loop import Clock
 

@@ -33,11 +33,11 @@ from standfast.ground.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from standfast.operators import verify_sqlite
-from standfast.operators.verify_postgres import LivePostgres
-from standfast.operators.verify_redis import LiveRedis
-from standfast.operators.verify_site import PREFIX, base_of, new_name
-from standfast.operators.verify_sqlite import CopiedFile, FileInPlace, remove_folder
+from standfast.verifying import sqlite as verify_sqlite
+from standfast.verifying.postgres import LivePostgres
+from standfast.verifying.redis import LiveRedis
+from standfast.verifying.site import PREFIX, base_of, new_name
+from standfast.verifying.sqlite import CopiedFile, FileInPlace, remove_folder
 from tests.helpers import children, servers
 
 QUICK = Options(rounds=1, examples=2, objects=200, soon_s=60)

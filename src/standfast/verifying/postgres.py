@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -16,7 +16,10 @@ from standfast.conformance.backend import Backend
 from standfast.ground.errors import StoreUnavailableError
 from standfast.operators.opening import open_store
 from standfast.operators.store_url import StoreURL, only
-from standfast.operators.verify_site import HARMLESS, PREFIX, SILENT_S, Beat, Leftover, Site, base_of, new_name
+from standfast.verifying.site import HARMLESS, PREFIX, SILENT_S, Beat, Leftover, Site, base_of, new_name
+
+if TYPE_CHECKING:
+    from standfast.operators.store import Store
 
 CONNECT_S_MAX = 5
 LOCK_S_MAX = 30
@@ -50,7 +53,7 @@ class LivePostgres(Backend):
         """A session in the check's schema."""
         return PostgresSession(session_id, url=self.url, schema=self.schema, **options)
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """The check's schema."""
         return open_store(f"{self.url}{'&' if '?' in self.url else '?'}schema={self.schema}", read_only=read_only)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import redis
@@ -19,8 +19,11 @@ from standfast.backends.sqlite.holders import is_gone, this_one
 from standfast.conformance.backend import Backend
 from standfast.operators.opening import open_store
 from standfast.operators.store_url import StoreURL, only
-from standfast.operators.verify_site import HARMLESS, PREFIX, SILENT_S, Beat, Leftover, Site, base_of, new_name
 from standfast.sessions.port import Name
+from standfast.verifying.site import HARMLESS, PREFIX, SILENT_S, Beat, Leftover, Site, base_of, new_name
+
+if TYPE_CHECKING:
+    from standfast.operators.store import Store
 
 ANSWER_S_MAX = 20.0
 SCAN = 1_000
@@ -62,7 +65,7 @@ class LiveRedis(Backend):
             **options,
         )
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """All that is below this check's prefix."""
         mark = "&" if "?" in self.url else "?"
         cluster = "&cluster=1" if self.is_cluster else ""
@@ -164,16 +167,16 @@ def connected(url: str, is_cluster: bool) -> Iterator[Any]:
         raise unreachable(error, redis_address(url)) from error
 
 
-def _key_count(client: Any) -> int:
+def _key_count(client: redis.Redis | RedisCluster) -> int:
     found = client.dbsize()
     return sum(found.values()) if isinstance(found, dict) else int(found)
 
 
-def _keys(client: Any, pattern: str) -> Iterator[bytes]:
+def _keys(client: redis.Redis | RedisCluster, pattern: str) -> Iterator[bytes]:
     yield from client.scan_iter(match=pattern, count=SCAN)
 
 
-def remove_keys(client: Any, begins: str, but: str = "") -> None:
+def remove_keys(client: redis.Redis | RedisCluster, begins: str, but: str = "") -> None:
     """Remove the keys that begin so, which is a scratch name and nothing else; a `*` in it stands for anything."""
     assert base_of(begins) is not None, begins
     for key in _keys(client, f"{begins}*"):

@@ -7,7 +7,10 @@ A coroutine would do nothing until awaited and complain if it never is; this is 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 T = TypeVar("T")
 
@@ -20,13 +23,15 @@ class AlreadyDone(Coroutine[Any, Any, T], Generic[T]):
     def __init__(self, result: T = None, *, error: BaseException | None = None) -> None:  # type: ignore[assignment]
         self._result, self._error = result, error
 
-    def send(self, value: Any, /) -> Any:
+    def send(self, value: object, /) -> NoReturn:
         """End at once, as a coroutine without an await does."""
         if self._error is not None:
             raise self._error
         raise StopIteration(self._result)
 
-    def throw(self, kind: Any, value: Any = None, trace: Any = None, /) -> Any:
+    def throw(
+        self, kind: type[BaseException] | BaseException, value: Any = None, trace: TracebackType | None = None, /
+    ) -> NoReturn:
         """Raise what was thrown in: there is no code here that could catch it."""
         if isinstance(kind, type):
             kind = kind() if value is None else value

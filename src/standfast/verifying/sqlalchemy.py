@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from psycopg import sql
@@ -13,9 +13,12 @@ from standfast.backends.sqlite.read_only import AnyFile
 from standfast.conformance.backend import Backend
 from standfast.ground.errors import NotADatabaseError
 from standfast.operators.store_url import StoreURL
-from standfast.operators.verify_postgres import LivePostgres, PostgresSite, connected
-from standfast.operators.verify_site import HARMLESS
-from standfast.operators.verify_sqlite import CopiedFile, FileSite
+from standfast.verifying.postgres import LivePostgres, PostgresSite, connected
+from standfast.verifying.site import HARMLESS
+from standfast.verifying.sqlite import CopiedFile, FileSite
+
+if TYPE_CHECKING:
+    from standfast.operators.store import Store
 
 
 class CopyThroughSQLAlchemy(CopiedFile):
@@ -36,7 +39,7 @@ class CopyThroughSQLAlchemy(CopiedFile):
             sessions_table=sessions, messages_table=messages, **options,
         )  # fmt: skip
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """The check's tables."""
         return Backend.whole_store(self, read_only=read_only)
 
@@ -83,7 +86,7 @@ class SchemaThroughSQLAlchemy(LivePostgres):
             engine_kwargs={"connect_args": where}, **options,
         )  # fmt: skip
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """The check's schema."""
         return Backend.whole_store(self, read_only=read_only)
 

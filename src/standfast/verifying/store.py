@@ -26,7 +26,7 @@ from standfast.ground.durations import check_seconds
 from standfast.ground.errors import InvalidSettingError, StoreError, UnknownSchemeError
 from standfast.ground.extras import needed_by
 from standfast.operators.store_url import StoreURL, parsed
-from standfast.operators.verify_site import Leftover, Site
+from standfast.verifying.site import Leftover, Site
 from standfast.version import __version__
 
 T = TypeVar("T")
@@ -178,23 +178,23 @@ def _site(found: StoreURL, clauses: Sequence[str], *, in_place: bool, timeout_s:
 def _opened(found: StoreURL, *, in_place: bool, timeout_s: float) -> Site:
     match found.scheme:
         case "sqlite" if found.driver:
-            from standfast.operators.verify_sqlalchemy import FileThroughSQLAlchemy
+            from standfast.verifying.sqlalchemy import FileThroughSQLAlchemy
 
             return FileThroughSQLAlchemy(found, timeout_s=timeout_s)
         case "postgresql" | "postgres" if found.driver:
-            from standfast.operators.verify_sqlalchemy import PostgresThroughSQLAlchemy
+            from standfast.verifying.sqlalchemy import PostgresThroughSQLAlchemy
 
             return PostgresThroughSQLAlchemy(found)
         case "sqlite":
-            from standfast.operators.verify_sqlite import FileSite
+            from standfast.verifying.sqlite import FileSite
 
             return FileSite(found, in_place=in_place, timeout_s=timeout_s)
         case "redis" | "rediss":
-            from standfast.operators.verify_redis import RedisSite
+            from standfast.verifying.redis import RedisSite
 
             return RedisSite(found)
         case "postgresql" | "postgres":
-            from standfast.operators.verify_postgres import PostgresSite
+            from standfast.verifying.postgres import PostgresSite
 
             return PostgresSite(found)
         case _:

@@ -93,7 +93,7 @@ def check_page(limit: int) -> int:
     return size
 
 
-def checked_words(text: Any) -> str:
+def checked_words(text: object) -> str:
     """The words to look for."""
     if not isinstance(text, str) or not text.strip():
         raise CallerError(f"{text!r} holds no words to look for", "Give a text of at least one letter.")

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from standfast.backends.sqlite.beside import look_beside
@@ -21,7 +21,10 @@ from standfast.conformance.sqlite_file import SQLiteFile
 from standfast.ground.errors import StoreFullError, StoreUnavailableError
 from standfast.operators.opening import open_store
 from standfast.operators.store_url import StoreURL, only
-from standfast.operators.verify_site import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
+from standfast.verifying.site import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
+
+if TYPE_CHECKING:
+    from standfast.operators.store import Store
 
 try:
     import fcntl
@@ -33,7 +36,7 @@ ROOM_BYTES = 100_000_000
 
 MARK = "in-use"
 
-REMOVALS_MAX = 500
+REMOVALS_MAX = 500  # each finds less to do: so many logs cannot be closing at once
 
 
 class LiveFile(SQLiteFile):
@@ -78,7 +81,7 @@ class LiveFile(SQLiteFile):
         sessions, messages = (self._table(one) if one in self.names.values() else one for one in chosen)
         return sessions, messages
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
+    def whole_store(self, *, read_only: bool = False) -> Store:
         """The check's tables."""
         sessions, messages = self.tables
         url = f"sqlite:///{quote(self.file)}?sessions_table={sessions}&messages_table={messages}"
