@@ -23,7 +23,7 @@ from standfast.ground.errors import (
     RunStateError,
     SessionConflictError,
 )
-from standfast.ground.jsonvalue import DIGEST_BYTES, Item
+from standfast.ground.jsonvalue import DIGEST_BYTES, CorruptJSON, Item, decode_many
 from standfast.sessions.generation_rules import Boxes, everything
 from standfast.sessions.lease_rules import open_runs_in
 from standfast.sessions.port import Cell, Change, Done, Look, Name, NewRows, Plan, Row, Rows, Sight, Tag
@@ -290,8 +290,22 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
     kept = (*boxes.values(), sight.rows[0])
     found: dict[int, Item] = {}  # the last of several under one number
     for rows in kept:
-        found |= {row.tag.ordinal: item for row, item in items_of(rows, report) if row.tag is not None}
+        found.update(_numbered(rows, report))
     return [found[ordinal] for ordinal in sorted(found) if ordinal < total]
+
+
+def _numbered(rows: Sequence[Row], report: Report) -> Iterable[tuple[int, Item]]:
+    """The items among a writer's rows, with their numbers; what is no item is reported."""
+    numbers: list[int] = []
+    data: list[bytes] = []
+    for row in rows:  # not `items_of`: ten thousand rows that stay until they are decoded take a third of the time
+        if row.tag is not None:
+            numbers.append(row.tag.ordinal)
+            data.append(row.data)
+    try:
+        return zip(numbers, decode_many(data), strict=True)
+    except CorruptJSON:
+        return [(row.tag.ordinal, item) for row, item in items_of(rows, report) if row.tag is not None]
 
 
 # --- rewind ----------------------------------------------------------------------------------------------------------

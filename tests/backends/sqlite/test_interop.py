@@ -216,6 +216,18 @@ def _peer_works(path: str, count: int, ready: Any, done: Any) -> None:
     done.set()
 
 
+@pytest.mark.parametrize("damaged", ['{"content', "[7]", "7"])
+async def test_a_writers_record_that_was_damaged_hides_none_of_its_others(path: Path, damaged: str) -> None:
+    """A14: a writer's items are read together, and one that is none must not keep the others from being read."""
+    session = SQLiteSession("s", path)
+    await session.append([message(text) for text in "abc"], writer="w", start=0)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE agent_messages SET message_data = ? WHERE message_data LIKE '%\"b\"%'", (damaged,))
+    assert texts(await session.written("w")) == ["a", "c"]
+    assert [record.data for record in await session.corrupt_records()] == [damaged.encode()]
+    session.close()
+
+
 async def test_both_programs_write_one_session_at_the_same_time_and_nothing_is_lost(path: Path) -> None:
     """Batches of both stay whole and in order; a replace in between keeps what the SDK appends meanwhile."""
     first = SQLiteSession("shared", path)
