@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import inspect
 import logging
+import pickle
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -227,6 +228,22 @@ def test_whoever_has_agent_from_a_door_can_call_its_tool_without_a_runner(home: 
     )
     ended = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True, text=True)
     assert told in ended.stdout, ended.stderr
+
+
+def test_an_unpickled_agents_tool_can_be_called_where_nothing_but_a_runner_was_imported():
+    """Unpickling takes the class from its room, past every door."""
+    program = (
+        "import asyncio, pickle, sys\n"
+        "from standfast import Runner, RunContextWrapper\n"
+        "from standfast.testing import ScriptedModel, final\n"
+        "agent = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "agent.model = ScriptedModel([final('bonjour')])\n"
+        "tool = agent.as_tool('say', 'Says it.')\n"
+        'print(asyncio.run(tool.on_invoke_tool(RunContextWrapper(None), \'{"input": "hello"}\')))\n'
+    )
+    pickled = pickle.dumps(Agent(name="a")).hex()
+    ended = subprocess.run([sys.executable, "-c", program, pickled], timeout=120, capture_output=True, text=True)
+    assert ended.stdout.strip() == "bonjour", ended.stdout + ended.stderr
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------------

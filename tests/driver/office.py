@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from standfast import InMemorySession, Runner, SessionABC
-from standfast.testing import assistant_message
+from standfast import InMemorySession, Runner, SessionABC, function_tool
+from standfast.testing import assistant_message, function_call
 
 from .observing import SESSIONS, SeedSession
 
@@ -20,6 +20,17 @@ def user(text: str) -> dict[str, Any]:
 
 def said(text: str) -> list[Any]:
     return [assistant_message(text)]
+
+
+@function_tool
+async def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def adding(number: int, call_id: str) -> dict[str, Any]:
+    """A call of `add`."""
+    return function_call("add", {"a": number, "b": number}, call_id=call_id)
 
 
 def kinds(items: Sequence[Any]) -> list[str]:

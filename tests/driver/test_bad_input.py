@@ -43,7 +43,7 @@ from standfast.testing import ModelStep, ScriptedModel, assistant_message, funct
 from standfast.testing.simulator.world import invalid
 
 from .observing import SESSIONS
-from .office import KINDS, RecordingAble, RecordingPlain, go, kinds, outputs, said, user
+from .office import KINDS, RecordingAble, RecordingPlain, add, adding, go, kinds, outputs, said, user
 
 BEFORE = [user("before"), {"role": "assistant", "content": "ok"}]
 FIRST_TURN = ["user", "function_call", "function_call_output"]
@@ -54,16 +54,6 @@ every_session = pytest.mark.parametrize("kind", KINDS)
 
 class Whim(Exception):
     """What a user's own code raises."""
-
-
-@function_tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
-def adding(number: int, call_id: str) -> dict[str, Any]:
-    return function_call("add", {"a": number, "b": number}, call_id=call_id)
 
 
 @dataclass

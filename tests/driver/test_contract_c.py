@@ -33,23 +33,13 @@ from standfast.agents.run_config import CallModelData, ModelInputData
 from standfast.testing import ModelStep, ScriptedModel, function_call, handoff_call
 
 from .observing import SESSIONS
-from .office import KINDS, RecordingAble, RecordingPlain, go, kinds, outputs, said, user
+from .office import KINDS, RecordingAble, RecordingPlain, add, adding, go, kinds, outputs, said, user
 
 pytestmark = [
     pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"]),
     pytest.mark.parametrize("kind", KINDS),
 ]
 HISTORY = [user("yes"), {"role": "assistant", "content": "yes"}, user("yes")]
-
-
-@function_tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
-def adding(number: int, call_id: str) -> dict[str, Any]:
-    return function_call("add", {"a": number, "b": number}, call_id=call_id)
 
 
 # --- C1: two lists ---------------------------------------------------------------------------------------------------

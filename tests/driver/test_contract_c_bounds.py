@@ -31,20 +31,10 @@ from standfast.testing import ModelStep, ScriptedModel, assistant_message, funct
 
 from . import mortal_program
 from .observing import SESSIONS, SeedSession
-from .office import KINDS, RecordingPlain, Taking, go, kinds, outputs, said, user
+from .office import KINDS, RecordingPlain, Taking, add, adding, go, kinds, outputs, said, user
 
 both_modes = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 every_session = pytest.mark.parametrize("kind", KINDS)
-
-
-@function_tool
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
-def adding(number: int, call_id: str) -> dict[str, Any]:
-    return function_call("add", {"a": number, "b": number}, call_id=call_id)
 
 
 # --- C7: the guarded pop ---------------------------------------------------------------------------------------------

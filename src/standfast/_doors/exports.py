@@ -396,7 +396,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
-LOADED_WITH: dict[str, str] = {"agents.agent": "face.by_hand"}
+LOADED_WITH: dict[str, str] = {"agents.agent": "face.by_hand", "face.runner": "face.by_hand"}
 """Module of public names to the one that is loaded with it: it hands down what that layer cannot import."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from standfast.agents.context import AnyAgent, RunContextWrapper, TContext
-from standfast.ground.awaiting import cancel, maybe_await
+from standfast.ground.awaiting import cancel, maybe_await, side_by_side
 from standfast.ground.errors import (
     UserError,
 )
@@ -182,7 +182,7 @@ async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]], resu
         result = await call(guardrails[0])
         results.append(result)
         return result if result.output.tripwire_triggered else None
-    tasks = [asyncio.ensure_future(call(guardrail)) for guardrail in guardrails]
+    tasks = side_by_side(call(guardrail) for guardrail in guardrails)
     try:
         return await _first_trip(tasks, results)
     finally:

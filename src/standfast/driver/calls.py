@@ -21,7 +21,6 @@ from standfast.driver.call_lookup import (
     tool_of,
 )
 from standfast.driver.handoff import hand_over
-from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.nested import ChildRunner
 from standfast.driver.run_scope import RunScope, Span
@@ -105,7 +104,9 @@ class _CallOfRun:
 
     async def tool(self) -> LocalTool | None:
         """The tool it is for, if its agent has it and it is enabled."""
-        return tool_of(await self._scope.agents.tools(self.agent), self.item, self.call.name)
+        with self._scope.asking():
+            tools = await self._scope.agents.tools(self.agent)
+        return tool_of(tools, self.item, self.call.name)
 
     async def run_tool(self) -> None:
         """Run it, or note that it waits for a person."""
@@ -117,7 +118,7 @@ class _CallOfRun:
             await self.answer_unknown()
             return
         try:
-            with inside_a_call(scope.held, scope.started_in):
+            with scope.asking():
                 outcome = await carry_out(self, call, tool, self._context(tool), agent=self.agent)
         except ChildPaused:
             # A pause is no failure and no result: the call is entered again, with its run where it was.

@@ -45,12 +45,14 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
             "Raise max_turns, or handle it with error_handlers={'max_turns': ...}."
             + (f" {UNSENT_REMEDY} They are error.run_data.owed_items." if unsent_note(run) else ""),
         )
-        found = await _handled_or_raised(scope, run, "max_turns", error)
+        with scope.asking():
+            found = await _handled_or_raised(scope, run, "max_turns", error)
     else:
         assert run.turn is not None  # due() asks for a conclusion only of a complete turn
         if callable(agent.tool_use_behavior) and run.turn.calls:
             await loop.save()  # what the calls came to would be stored with the turn; this may take its time
-        found = await _meaning(scope, run, run.turn)
+        with scope.asking():
+            found = await _meaning(scope, run, run.turn)
     if found is None:
         await loop.record(Concluded(effect.turn, Conclusion(final=False)), completes=effect)
         return

@@ -76,7 +76,8 @@ async def as_shown(scope: RunScope, run: Run) -> Run:
         )
     scope.history = await scope.session.read()
     history, own = [*scope.history, *scope.seen.open_turns], [entry.item for entry in run.ledger]
-    seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
+    with scope.asking():
+        seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
     if not isinstance(seen, list):
         raise UserError(
             f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."

@@ -66,7 +66,7 @@ async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
 
     async def ask(guardrail: Any) -> Any:
         name = guardrail.get_name()
-        with scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
+        with scope.asking(), scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
             result = await guardrail.run(*given)
             if span is not None:
                 span.note(tripped=bool(result.output.tripwire_triggered))

@@ -8,7 +8,6 @@ from standfast.agents.agent import Agent
 from standfast.agents.handoff_data import HandoffInputData
 from standfast.agents.handoffs import Handoff, nest_handoff_history
 from standfast.driver.hooks import handoff_hooks
-from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.reply_parsing import stored_form
 from standfast.driver.run_scope import RunScope, logger
@@ -31,7 +30,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
         )
     # The handoff decides, and hooks are told, before anything of it is recorded: one that raises has not happened.
     asked = scope.span("handoff", handoff.agent_name, agent=agent, call=call)
-    with inside_a_call(scope.held, scope.started_in), asked as span:
+    with scope.asking(), asked as span:
         target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
         if not hasattr(target, "handoffs"):
             raise UserError(
@@ -47,7 +46,8 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
     returned = evolve(call, state="returned", outputs=(entry,))
     turn = evolve(turn, calls=tuple(returned if one.id == call.id else one for one in turn.calls))
     # The filter shapes what the next agent sees. The history keeps everything, whatever it leaves out (C4).
-    base = await _base(scope, loop.run, turn, handoff)
+    with scope.asking():
+        base = await _base(scope, loop.run, turn, handoff)
     scope.show_outputs(turn)
     await loop.record(Returned(call.id, (entry,), used=(call.name,), target=key, base=base), completes=effect)
     # The same agent may get the conversation back: its start hooks are then called again.

@@ -32,7 +32,8 @@ async def hook_pair(scope: RunScope, agent: Agent[Any], name: str, *args: Any) -
     first = overridden(scope.hooks, name)
     second = overridden(agent.hooks, AGENT_NAMES.get(name, name))
     calls = first and partial(first, *args), second and partial(second, *args)
-    await await_both(*(calls[::-1] if name == "on_llm_end" else calls))  # the SDK tells the agent first of this one
+    with scope.asking():
+        await await_both(*(calls[::-1] if name == "on_llm_end" else calls))  # the SDK tells the agent first of this one
 
 
 async def observers(loop: Loop, scope: RunScope, agent: Agent[Any], name: str, *args: Any) -> None:

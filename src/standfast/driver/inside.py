@@ -1,9 +1,10 @@
 """What the code that runs now is inside of, and who waits for whom: nobody waits for itself, nor in a circle (C13).
 
-A call of a run is carried out while that run has its conversation for itself. Whatever the call starts and waits for
-may want a conversation too. If it is one that a run around it has, it would wait for itself. If it is one whose holder
-waits, however indirectly, for one that a run around it has, all of them would wait for each other. Both are known
-here, and said at once. What other processes hold is not known: there, the wait ends with its deadline.
+A call of a run is carried out, and a hook, a guardrail or another function of the application is asked, while that run
+has its conversation for itself. Whatever that code starts and waits for may want a conversation too. If it is one that
+a run around it has, it would wait for itself. If it is one whose holder waits, however indirectly, for one that a run
+around it has, all of them would wait for each other. Both are known here, and said at once. What other processes hold
+is not known: there, the wait ends with its deadline.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from standfast.ground.awaiting import waiting_tasks
 from standfast.ground.errors import SessionBusyError
 
 
@@ -62,7 +64,8 @@ def inside_a_call(held: Held | None, started_in: asyncio.Task[Any] | None) -> It
     if here is not started_in:
         # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
         # by the call that this run was started in all the same.
-        around = tuple(replace(one, task=here) if one.task is started_in else one for one in around)
+        waiting = waiting_tasks(started_in)
+        around = tuple(replace(one, task=here) if one.task in waiting else one for one in around)
     over = asyncio.Event()
     if held is not None:
         around = (*around, _Inside(held, here, asyncio.get_running_loop(), over))
@@ -89,9 +92,9 @@ def _calls_around(started_in: asyncio.Task[Any] | None) -> list[_Inside]:
     inside = _inside.get()
     if not inside:
         return []
-    loop = asyncio.get_running_loop()
+    loop, waiting = asyncio.get_running_loop(), waiting_tasks(started_in)
     # In another loop: the call runs in a thread, and has started this loop there to wait for the run.
-    return [one for one in inside if (one.task is started_in or one.loop is not loop) and one.is_waiting]
+    return [one for one in inside if (one.task in waiting or one.loop is not loop) and one.is_waiting]
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------

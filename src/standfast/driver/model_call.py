@@ -45,8 +45,9 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     ordinals = offered(run) if run.spec.owner.is_server else ()
     items = [run.ledger[n].item for n in ordinals] if run.spec.owner.is_server else prepared(scope, run)
     await announce_agent(scope, run, agent, items)
-    resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
-    sent, instructions = await _filtered(scope, agent, items, resolved.instructions)
+    with scope.asking():
+        resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
+        sent, instructions = await _filtered(scope, agent, items, resolved.instructions)
     # What a filter left out of a server's delta is still to be sent: remembered by ordinal, offered again (D3).
     owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
     if wants(scope, agent, "on_llm_start"):
@@ -69,7 +70,8 @@ async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
     """Ask the server for a request that had left when the run was last heard of, and go on from what it says."""
     run = loop.run
     agent = scope.graph.agent(run.progress.agent)
-    resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
+    with scope.asking():
+        resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
     found = await ask_server(run, resolved.model)
     if found is not None and found.response is not None:
         await take_reply(loop, scope, effect, agent, resolved, found.response, owed=not_sent(run))

@@ -16,7 +16,6 @@ from standfast.driver.compact_after import compact_after, may_compact
 from standfast.driver.conclude import perform_conclude
 from standfast.driver.fresh import fresh_run
 from standfast.driver.guardrails import perform_judge
-from standfast.driver.inside import inside_a_call
 from standfast.driver.loop import Loop, handed_over
 from standfast.driver.model_call import call_model, settle_model
 from standfast.driver.opening import Opened, open_abandoned, open_finished, open_new, open_resumed
@@ -39,20 +38,16 @@ from standfast.words.stream_events import AgentUpdatedStreamEvent
 async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
     """Carry out one effect of a run and record what came of it."""
     match effect:
-        # A hook, a guardrail or other code of the application may start a run: that is waited for as a call's is.
         case CallModel():
-            with inside_a_call(scope.held, scope.started_in):
-                await call_model(loop, scope, effect)
+            await call_model(loop, scope, effect)
         case RunCall():
             await perform_call(loop, scope, effect)
         case Conclude():
-            with inside_a_call(scope.held, scope.started_in):
-                await perform_conclude(loop, scope, effect)
+            await perform_conclude(loop, scope, effect)
         case Append():
             await loop.append(effect)
         case Judge():
-            with inside_a_call(scope.held, scope.started_in):
-                await perform_judge(loop, scope, effect)
+            await perform_judge(loop, scope, effect)
         case Settle(_, None):
             await settle_model(loop, scope, effect)
         case Settle():

@@ -21,7 +21,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.agent_offer import AgentResolver
 from standfast.driver.event_buffer import EventBuffer
-from standfast.driver.inside import Held
+from standfast.driver.inside import Held, inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run, Turn
@@ -298,6 +298,13 @@ class RunScope:
     def held(self) -> Held | None:
         """What this run has for itself, and keeps while its calls are carried out."""
         return self.session if self.session is not None else self.turn
+
+    def asking(self) -> contextlib.AbstractContextManager[None]:
+        """While code of the application is carried out that the run waits for: a run that it starts is inside this one.
+
+        Not around a model's request: what a hook has left behind in the background may wait for its turn meanwhile.
+        """
+        return inside_a_call(self.held, self.started_in)
 
     @property
     def store(self) -> RunStore | None:

@@ -103,7 +103,8 @@ class Sending:
         """What a failed attempt leads to: the reply all the same, or a wait before the next one; raises if neither."""
         run, found = self._run, None
         failure, advice = self._read(error)
-        if stateful(run) and not not_taken(failure, advice):
+        is_doubtful = stateful(run) and not not_taken(failure, advice)
+        if is_doubtful:
             found = await ask_server(run, self._resolved.model, error)
             if found is not None and found.taken:
                 if found.response is not None:
@@ -113,7 +114,12 @@ class Sending:
             # The server does not have it: that is evidence (D5), and in a conversation only as of now.
             if found is not None and run.spec.owner.kind == "conversation":
                 self._earlier_may_arrive = True
-        verdict = await self._verdict(error, failure, advice, found)
+        try:
+            verdict = await self._verdict(error, failure, advice, found)
+        except Exception as policys:  # it ends the attempts as well, and knows nothing of the request
+            if is_doubtful or self._earlier_may_arrive:
+                self._note_doubt(policys)
+            raise
         if isinstance(verdict, GiveUp):
             await self._say_what_is_unknown(verdict, failure, error)
             raise error
@@ -137,12 +143,15 @@ class Sending:
         if verdict.outcome_unknown or (self._earlier_may_arrive and is_conversation_locked(failure)):
             raise unknown_outcome(run, None, error) from error
         if self._earlier_may_arrive:
-            error.add_note(
-                f"Whether the server takes the last request of run {run.spec.run_id} after all is not known: resume it"
-                " (error.run_state), which asks the server first."
-            )
+            self._note_doubt(error)
         elif run.progress.outgoing is not None:
             await self._loop.record(NotTaken())
+
+    def _note_doubt(self, error: Exception) -> None:
+        error.add_note(
+            f"Whether the server takes the last request of run {self._run.spec.run_id} after all is not known: resume"
+            " it (error.run_state), which asks the server first."
+        )
 
     # --- whether to try again ----------------------------------------------------------------------------------------
 

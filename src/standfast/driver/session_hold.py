@@ -237,8 +237,8 @@ class SessionHold:
         for one in around:
             if isinstance(one, SessionHold) and one.key == self.key:
                 raise SessionBusyError(
-                    f"session {self.session_id!r} is held by the run whose tool has started this run: it would wait"
-                    " for itself",
+                    f"session {self.session_id!r} is held by the run whose tool, hook or guardrail has started this"
+                    " run: it would wait for itself",
                     "Give the inner run another session or none, use the agent as a tool (agent.as_tool), or start it"
                     " in a task of its own, which waits its turn.",
                     holder=one.holder or None,

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from openai import APIConnectionError, APIError, AsyncOpenAI
 
-from standfast import ModelSettings, RunHooks, Runner, RunState, SendOutcomeUnknownError
+from standfast import (
+    ModelRetrySettings,
+    ModelSettings,
+    RunHooks,
+    Runner,
+    RunState,
+    SendOutcomeUnknownError,
+    UserError,
+)
 from standfast.ground.errors import ModelTimeoutError, RunStateError, StandfastError
 from standfast.testing.loopback import (
     Cut,
@@ -118,6 +126,23 @@ async def test_without_a_policy_it_is_an_error_and_resuming_sends_it_once(
     sent = expected(CONVERSATION, "tool turn")
     assert world.received() == [*sent[: turn + 1], *sent[turn:]]
     world.assert_agreement(whole("tool turn"))
+
+
+@both_modes
+@pytest.mark.parametrize("strategy", [CONVERSATION, *CHAINS])
+async def test_a_policy_that_fails_does_not_hide_that_the_outcome_is_unknown(
+    strategy: str, streamed: bool, server: LoopbackServer, client: AsyncOpenAI
+):
+    def decide(context: Any) -> Any:
+        return "perhaps"
+
+    settings = ModelSettings(retry=ModelRetrySettings(max_retries=1, policy=decide))
+    world = World(server, client, strategy, streamed, settings=settings)
+    server.fault(Drop(committed=False), skip=1)
+    await world.say("hi")
+    with pytest.raises(UserError, match="retry policy returned a str") as caught:
+        await world.say("again")
+    assert any("is not known: resume it" in note for note in caught.value.__notes__)
 
 
 async def test_an_equal_message_before_is_not_taken_for_ours(server: LoopbackServer, client: AsyncOpenAI):
