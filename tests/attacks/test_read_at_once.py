@@ -23,6 +23,7 @@ from standfast import Runner
 from standfast.carrying.arguments import encoded_of
 from standfast.sessions import rules
 from standfast.sessions.port import Name, Plan
+from standfast.sessions.run_rules import RunSave
 from tests.helpers import servers
 from tests.helpers.stores import SERVERS, opened, place, two_ways
 
@@ -113,6 +114,46 @@ async def test_a_read_waits_for_what_was_submitted_and_one_of_another_session_do
     assert await reading == [HELLO, HELLO]
     await session.close()
     await other.close()
+
+
+@pytest.mark.parametrize("kind", LOCKABLE[:2])
+async def test_a_session_is_read_while_a_run_that_no_session_has_waits_to_be_saved(kind: str, tmp_path: Path) -> None:
+    """A13: what a run without a session submits when it is stopped twice kept every read of its store waiting."""
+    where = place(kind, tmp_path)
+    session = opened(where)
+    await session.add_items([HELLO])
+    runs = session.run_store()
+    assert await runs.load_run("r") is None
+    with locked(where):
+        runs.save_detached(RunSave("r", 0, b"head", status="cancelled")).close()
+        reading = asyncio.create_task(runs.load_run("r"))
+        assert await is_kept_waiting(reading), reading.result()
+        assert await asyncio.wait_for(session.get_items(), 20) == [HELLO]
+    assert (await reading).head == b"head"
+    await session.close()
+
+
+async def test_a_session_is_read_while_another_ones_cancelled_pop_waits_to_be_put_back(tmp_path: Path) -> None:
+    """A13: the writer stands at another program's lock, for what it must do first, and reads stood behind it."""
+    where = place("sqlite", tmp_path)
+    session, other, third = opened(where), opened(where, "other"), opened(where, "third")
+    for one in (session, other, third):
+        await one.add_items([HELLO])
+    popping = asyncio.create_task(session.pop_item())
+    await asyncio.sleep(0)
+    with closing(sqlite3.connect(where.partition(" ")[2], isolation_level=None)) as file:
+        while file.execute("SELECT count(*) FROM agent_messages").fetchone() == (3,):
+            pass  # without giving control back, until it is done
+    with locked(where):
+        popping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await popping
+        other.record(items=[HELLO], writer="w", start=0, detached=True).close()
+        assert await asyncio.wait_for(third.get_items(), 20) == [HELLO]
+    assert await session.get_items() == [HELLO]
+    assert await other.get_items() == [HELLO, HELLO]
+    for one in (session, other, third):
+        await one.close()
 
 
 @pytest.mark.parametrize("kind", KINDS[:4])

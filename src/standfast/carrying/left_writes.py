@@ -34,9 +34,10 @@ class LeftWrites:
     def hold_back(self, request: Request[Any]) -> bool:
         """Whether a request has to wait for one of them.
 
-        A detached one may wait for another program's lock without end: only its own session waits for it.
+        All wait for one that has begun. A detached one may wait for another program's lock without end, and so may what
+        takes one back: only what may meet it waits for that.
         """
-        return bool(self._refs) and any(not left.detached or _may_meet(left, request) for left in self._open())
+        return bool(self._refs) and any(_is_soon_over(left) or _may_meet(left, request) for left in self._open())
 
     def _open(self) -> list[Request[Any]]:
         found: list[Request[Any]] = []
@@ -49,14 +50,24 @@ class LeftWrites:
         return found
 
 
-def _may_meet(one: Request[Any], other: Request[Any]) -> bool:
-    """Whether two requests may be about the same thing: not if each begins with a session, and not with the same."""
-    mine = _session_of(one)
-    return mine is None or mine == (_session_of(other) or mine)
+def _is_soon_over(left: Request[Any]) -> bool:
+    return left.is_left and not left.detached
 
 
-def _session_of(request: Request[Any]) -> Name | None:
-    """The session that its plan first looks at; None if that is anything else. To ask a plan is not to carry it out."""
+def _may_meet(left: Request[Any], request: Request[Any]) -> bool:
+    """Whether what is asked for may be about what a write that was left is about, by what each first looks at.
+
+    Not if those are two sessions or two runs. What a session's write stores may be a run as well; a write that begins
+    with a run is about one that no session has.
+    """
+    mine, other = _first_name(left), _first_name(request)
+    if mine is None or other is None:
+        return True
+    return mine == other if mine.kind == other.kind else mine.kind == "session"
+
+
+def _first_name(request: Request[Any]) -> Name | None:
+    """What its plan first looks at; None if that is not one thing. To ask a plan is not to carry it out."""
     plan = request.plan()
     try:
         question = next(plan)
@@ -64,4 +75,4 @@ def _session_of(request: Request[Any]) -> Name | None:
         return None
     finally:
         plan.close()
-    return question.name if isinstance(question, Look) and question.name.kind == "session" else None
+    return question.name if isinstance(question, Look) else None

@@ -102,15 +102,18 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             if not self.detached:
                 submit(self)  # last: a woken thread needs Python's lock, which this one gives up when it next waits
             result: T = await future
-            self.taken = True
-            return result
+            waiting.pop(self, None)
+            self.taken = True  # and nothing is called from here on: an interrupt would lose what was taken
         except BaseException:  # cancelled, timed out, or the coroutine was thrown away: nobody takes the answer
-            give_up(self, self._abandon())
+            try:
+                give_up(self, self._abandon())
+            finally:
+                waiting.pop(self, None)
             raise
         finally:
-            waiting.pop(self, None)
             if self.retries:
                 self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+        return result
 
     def _await_in(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
         with self._lock:

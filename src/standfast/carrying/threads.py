@@ -18,6 +18,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -102,16 +103,11 @@ class ThreadCarrier(RequestCarrier):
         jobs = [self._writing().run]
         jobs += [Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
         started: list[threading.Thread] = []
-        try:
-            for job in jobs:
-                thread = thread_start.started(job, "standfast-carrier")
-                started.append(thread)
-                _running.add(thread)
-        except BaseException:  # no more threads: end those there are, so that the next request begins anew
-            if started:
-                _end(self._writes, self._reads, len(started) - 1)
-            raise
-        self._threads = started
+        for job in jobs:
+            thread = thread_start.started(partial(_work, self._gate, self._threads, job), "standfast-carrier")
+            started.append(thread)
+            _running.add(thread)
+        self._threads += started
 
     def _writing(self) -> Rounds:
         return Rounds(self._open_store, self._writes, self._loses_answers)
@@ -126,6 +122,18 @@ class ThreadCarrier(RequestCarrier):
         for thread in self._threads:
             if thread is not threading.current_thread() and self._pid == os.getpid():
                 thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(gate: threading.RLock, crew: list[threading.Thread], job: Callable[[], None]) -> None:
+    """Do a thread's work, if it is one of the crew.
+
+    Not if its start was interrupted, by Ctrl-C say, or another of its crew could not be started: the next request then
+    starts all of them anew, and two that wrote would do what was asked for in any order.
+    """
+    with gate:  # until whoever starts it is done with that
+        is_wanted = threading.current_thread() in crew
+    if is_wanted:
+        job()
 
 
 def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:

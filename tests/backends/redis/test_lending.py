@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dis
 import gc
 import os
 import resource
@@ -19,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +31,7 @@ from standfast.carrying import lending
 from standfast.conformance import message
 from standfast.conformance.network import Proxy
 from tests.helpers import servers
+from tests.helpers.interrupts import Interrupt
 
 pytestmark = [pytest.mark.redis, pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")]
 
@@ -486,52 +485,12 @@ def test_what_is_posted_by_garbage_that_is_collected_leaves_nothing_unsent(sessi
     loop.close()
 
 
-OURS = ("lending.py", "pipelined.py", "requests.py", "threads.py", "link.py", "wire.py", "store.py", "exchange.py")
-LOOKS = ("CALL", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD")
-"""Behind these the interpreter looks whether a signal has come."""
-
+OURS = ("lending.py", "requests.py", "threads.py", "rounds.py", "link.py", "wire.py", "store.py", "exchange.py")
 
 TRACED_WHOLE = pytest.mark.skipif(
     sys.version_info >= (3, 12),
     reason="there the tracer shows too few places of one write; those of three at once are interrupted on every Python",
 )
-
-
-class Interrupt:
-    """Raises KeyboardInterrupt at the place number `at` of our code at which a signal could be noticed."""
-
-    def __init__(self, at: int) -> None:
-        self._left, self._last = at, dict[int, str]()
-        self.is_raised = False
-
-    def __enter__(self) -> None:
-        sys.settrace(self._called)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
-        path = Path(frame.f_code.co_filename)
-        if path.name not in OURS or "standfast" not in path.parts:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self._last[id(frame)] = ""
-        return self._at
-
-    def _at(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == "return":
-            del self._last[id(frame)]
-            if frame.f_back is not None and id(frame.f_back) in self._last:
-                self._last[id(frame.f_back)] = ""  # where a function of ours returns nobody looks
-        elif event == "opcode":
-            before = self._last[id(frame)]
-            self._last[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if before in LOOKS:
-                self._left -= 1
-                if self._left < 0:
-                    self.is_raised = True
-                    raise KeyboardInterrupt
-        return self._at
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # interrupted between the call and the await
@@ -554,7 +513,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing_locked_lost_or_doubled(sessio
         names = [f"{number} {place}" for place in range(count)]
         tasks = [loop.create_task(add(session, name)) for name in names]
         waiting = loop.create_task(asyncio.wait(tasks))
-        interrupt = Interrupt(number)
+        interrupt = Interrupt(number, OURS)
         with contextlib.suppress(KeyboardInterrupt), interrupt:
             loop.run_until_complete(waiting)
         is_raised = interrupt.is_raised

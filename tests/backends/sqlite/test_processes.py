@@ -176,6 +176,59 @@ def test_a_child_keeps_its_writes_when_the_parent_that_had_the_file_open_exits(p
     session.close()
 
 
+INTERRUPTED_FORK = """
+    import asyncio, os, signal, sys, threading
+    from standfast import StoreUnavailableError
+    from standfast.backends.sqlite.session import SQLiteSession
+    from standfast.sessions.port import Look, Name
+
+    sys.unraisablehook = lambda _: None  # Python says there that a hook was interrupted
+    session = SQLiteSession("s", sys.argv[1])
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow():
+        yield Look(Name("session", "gate"), mark=False)
+        entered.set()
+        go_on.wait(60)
+
+    async def add():
+        await session.add_items([{"role": "user", "content": "kept"}])
+
+    asyncio.run(add())
+    writing = threading.Thread(target=lambda: asyncio.run(session.changed(slow)))
+    writing.start()
+    entered.wait(60)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    child = os.fork()
+    if not child:
+        try:
+            asyncio.run(add())
+        except StoreUnavailableError:
+            os._exit(7)
+        os._exit(0)
+    go_on.set()
+    writing.join(60)
+    asyncio.run(add())
+    elsewhere = threading.Thread(target=lambda: asyncio.run(add()))
+    elsewhere.start()
+    elsewhere.join(60)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(code, len(asyncio.run(session.get_items())), flush=True)
+"""
+
+
+def test_a_child_whose_fork_was_interrupted_while_a_commit_was_waited_for_does_not_open_the_file(path: Path) -> None:
+    """Python forks though: the child opened the file beside its parent's connection, and waited in vain."""
+    process = start(INTERRUPTED_FORK, path)
+    out, _ = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, "7 3\n")
+
+
 def test_forking_in_the_middle_of_traffic_hurts_neither_side(path: Path) -> None:
     program = """
         import asyncio, os, sys, threading

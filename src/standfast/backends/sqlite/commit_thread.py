@@ -62,7 +62,7 @@ class CommitThread(Committing):
         self._is_awake = False
         self._last_use = 0
         self._pid = os.getpid()
-        self._readers = Readers(path, self.file)
+        self._readers = Readers(path, self.file, self.gate)
         self._leaving: list[Reader] = []
         self._left = LeftWrites()
 
@@ -165,9 +165,12 @@ class CommitThread(Committing):
     def _dismiss_readers(self) -> None:
         self._readers.stop()
         self._leaving = [one for one in self._leaving if not one.join(0)] + self._readers.all
-        self._readers = Readers(self.path, self.file)
+        self._readers = Readers(self.path, self.file, self.gate)
 
     def _run(self) -> None:
+        with self.gate:  # until whoever starts it has said so; interrupted before, it starts another
+            if not self._is_awake or self._thread is not threading.current_thread():
+                return
         is_to_end = False
         while not (is_to_end and self._has_ended()):
             messages = self._next_messages()

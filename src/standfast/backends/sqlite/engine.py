@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Coroutine
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
 
 from standfast.backends.sqlite.commit_thread import (
@@ -119,18 +119,28 @@ _busy_at_fork: list[str] = []
 
 def _before_fork() -> None:
     deadline = time.monotonic() + FORK_WAIT_S
-    registry_lock.acquire()
-    _held_for_fork.callback(registry_lock.release)
+    _hold(registry_lock)
+    found = list(_all_threads)
+    # Until each is paused: Python forks all the same if this is interrupted, by Ctrl-C while it waits for a commit say.
+    _busy_at_fork.extend(threads.path for threads in found)
     for database in list(memory_databases):
         if database.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             _held_for_fork.callback(database.lock.release)
-    for threads in list(_all_threads):
-        threads.gate.acquire()
-        _held_for_fork.callback(threads.gate.release)
-        if not threads.is_paused(deadline, _held_for_fork):
-            _busy_at_fork.append(threads.path)
-    awake_lock.acquire()
-    _held_for_fork.callback(awake_lock.release)
+    for threads in found:
+        _hold(threads.gate)
+        if threads.is_paused(deadline, _held_for_fork):
+            _busy_at_fork.remove(threads.path)
+    _hold(awake_lock)
+
+
+def _hold(lock: threading.RLock) -> None:
+    _held_for_fork.callback(_let_go, lock)  # first: an interrupt between the two must not leave it taken
+    lock.acquire()
+
+
+def _let_go(lock: threading.RLock) -> None:
+    with suppress(RuntimeError):  # it was never taken
+        lock.release()
 
 
 def _give_back() -> None:

@@ -112,6 +112,9 @@ class Reader(Worker):
         self.start("standfast-reader")
 
     def _run(self) -> None:
+        with self._readers.gate:  # until whoever starts it has said so; interrupted before, it starts another
+            if self not in self._readers.all:
+                return
         while True:
             request = self._readers.inbox.get()
             if request is None:
@@ -136,20 +139,17 @@ class Reader(Worker):
 
 
 class Readers:
-    """The readers of one file."""
+    """The readers of one file. Whoever submits has the engine's `gate`, so nobody else starts a reader meanwhile."""
 
-    def __init__(self, path: str, file: files.OpenedFile) -> None:
-        self.path, self.file = path, file
+    def __init__(self, path: str, file: files.OpenedFile, gate: threading.RLock) -> None:
+        self.path, self.file, self.gate = path, file, gate
         self.inbox: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self.all: list[Reader] = []
         self._idle = 0  # how many wait for something to do; below 0: so much waits for one of them
         self._lock = threading.Lock()
 
     def submit(self, request: AnyRequest) -> bool:
-        """Queue a read; the caller holds the engine's submit lock, so nobody else starts a reader meanwhile.
-
-        Whether somebody will serve it: not if there is no reader, and no thread to be had for one.
-        """
+        """Queue a read; whether somebody will serve it: not if there is no reader, and no thread to be had for one."""
         if self._count(-1) < 0 and len(self.all) < READERS_MAX:
             try:
                 self.all.append(Reader(self))
