@@ -264,23 +264,23 @@ def test_a_session_with_its_own_client_works_in_one_loop_after_another(
 ):
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    session = OpenAIConversationsSession()
 
-    async def add(text: str) -> None:
-        await session.add_items([user(text)])
+    def used_in_three_loops() -> list[Any]:
+        session = OpenAIConversationsSession()
+
+        async def read() -> list[Any]:
+            items = await session.get_items()
+            await session.close()
+            return items
+
+        asyncio.run(session.add_items([user("one")]))
+        asyncio.run(session.add_items([user("two")]))
+        return asyncio.run(read())
 
     with warnings.catch_warnings():  # a loop that ends leaves its client's connection open, and Python says so
         warnings.simplefilter("ignore", ResourceWarning)
-        asyncio.run(add("one"))
-        asyncio.run(add("two"))
-        gc.collect()
-
-    async def read() -> list[Any]:
-        items = await session.get_items()
-        await session.close()
-        return items
-
-    assert asyncio.run(read()) == [user("one"), user("two")]
+        assert used_in_three_loops() == [user("one"), user("two")]
+        gc.collect()  # here, and not in the middle of another test
 
 
 def test_a_given_client_is_refused_from_another_loop(server: LoopbackServer):
