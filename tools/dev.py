@@ -147,7 +147,7 @@ def docs(*args: str) -> int:
             shutil.rmtree(place, ignore_errors=True)
             checked([sys.executable, "-m", "venv", str(place)])
             pip = [str(builder), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-            checked([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(pinned)])
+            checked([*pip, "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(pinned)])
             stamp.touch()
     return subprocess.call([str(builder), str(ROOT / "tools" / "site.py"), *args], cwd=ROOT)
 
@@ -263,7 +263,11 @@ def need(level: str) -> None:
         for stamp in stamps.values():
             stamp.unlink(missing_ok=True)
         pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        checked([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS / f"{level}.txt")])
+        # The file is complete, so pip resolves nothing. When it did, `psycopg[binary]` of a dependency made it look at a
+        # release that came after the pins, and refuse that one for its missing hash: a fresh install failed.
+        checked(
+            [*pip, "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS / f"{level}.txt")]
+        )
         checked([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
         stamps[level].write_text(wanted[level])
 
