@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers import servers, tiers
+from tests.helpers import collected, servers, tiers
 from tests.helpers.clauses import named_clauses
 from tests.helpers.sdk_sessions import close_the_sdks_sessions
 
@@ -101,6 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("--with").split(",")
     named += [name for name in servers.ON_REQUEST if name not in asked]
     _enter_voice_clauses(items)
+    collected.keep(config, items)
     tier = config.getoption("--tier")
     if tier is None:  # a test named by its own id runs, whatever its tier
         tier = "deep" if any("::" in arg for arg in config.args) else "all"
