@@ -16,6 +16,9 @@ from tests.helpers.sdk_sessions import close_the_sdks_sessions
 
 __all__ = ["close_the_sdks_sessions"]  # a fixture of every test, by being imported
 
+# Nothing that is imported or collected becomes garbage, and each look at it would cost more than the one before.
+gc.disable()
+
 # A slow machine is not a failure: no test may depend on speed. A failing example is printed so that it can be replayed
 # elsewhere. In CI the examples are the same in every run, so that red means that the change is wrong; on a developer's
 # machine they are new each time, and that is where new ones are found.
@@ -123,6 +126,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
