@@ -13,6 +13,7 @@ import inspect
 import json
 import logging
 import os
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -144,7 +145,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         if "handshake_timeout" in config:
             options["open_timeout"] = config["handshake_timeout"]
         try:
-            return await connect(
+            return await Handshake(
                 url,
                 additional_headers=headers,
                 user_agent_header="standfast",
@@ -248,6 +249,18 @@ class _NotConnected(RealtimeStateError, AssertionError):
     """The SDK asserts this; who catches that goes on catching it."""
 
 
+class Handshake(connect):
+    """The library's opening handshake, without redirects.
+
+    A redirect would carry the caller's headers to another host, and the library leaves out only those it knows for
+    credentials: not `api-key`, nor any other name that a provider has chosen.
+    """
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Raise what the server answered."""
+        return exc
+
+
 _DECODER, _ENCODER = msgspec.json.Decoder(), msgspec.json.Encoder()
 
 
@@ -318,15 +331,19 @@ def _refused(refused: InvalidStatus) -> ConnectionRefusedByServerError:
     said = ""
     with suppress(ValueError, KeyError, TypeError):
         said = f": {json.loads(refused.response.body or b'')['error']['message']}"
+    target = refused.response.headers.get("Location") if 300 <= status < 400 else None
+    if target is not None:
+        said = f", a redirect to {_place(target)}, which is not followed: the key would be sent there"
     remedies = {
         401: "Check the API key.",
         403: "Check what the API key may do.",
         404: "Check the address, the model's name, or whether the call has ended.",
         429: "Wait, or raise the limits of the account.",
     }
+    otherwise = "Try again; if it stays, look at the server's side."
     return ConnectionRefusedByServerError(
         f"the realtime server refused the connection with HTTP {status}{said}",
-        remedies.get(status, "Try again; if it stays, look at the server's side."),
+        "Give that address as `url` if the key may be sent there." if target else remedies.get(status, otherwise),
     )
 
 
@@ -349,4 +366,4 @@ def _needs_call(options: RealtimeModelConfig) -> None:
 
 def _place(url: str) -> str:
     """An address without what may be secret in it."""
-    return url.partition("?")[0].rpartition("@")[2]
+    return re.split("[?#]", url, maxsplit=1)[0].rpartition("@")[2]
