@@ -316,7 +316,8 @@ PART_E: tuple[Clause, ...] = (
         "Output guardrails look at the accumulated transcript at debounce thresholds and once at the end of the "
         "response. A trip marks the response interrupted before any I/O, emits one `guardrail_tripped` per "
         "response and never raises, cancels the response, emits `audio_interrupted` for delivered audio, and "
-        "sends at most one follow-up that names the guardrail, none if a newer response began. A guardrail that "
+        "sends at most one follow-up that names the guardrail, none if a newer response began. It does so also "
+        "through a transport that gives no response id at the start of a turn. A guardrail that "
         "raises is logged and skipped (default; fail-closed by setting), the others still count; what escapes the "
         "task becomes `RealtimeError`. Of a refused reply history keeps what was heard and nothing of the rest; "
         "the follow-up is an instruction, not the user's words: it is neither stored nor restored.",
