@@ -7,6 +7,8 @@ with a ttl of seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import Seen
 from standfast.driver.session_hold import NewItems, SessionHold
@@ -29,12 +31,19 @@ class Memory:
         self.store: RunStore | None = self.hold.run_store()
         self._saver: RunSaver[Talk] | None = None
 
-    async def begin(self, run_id: str, policy: str) -> tuple[list[Item], Seen]:
-        """Take the session, see to the unfinished runs of the conversation (C15), and read what was said before."""
+    async def begin(self, run_id: str, policy: str, look_again: Callable[[], None]) -> tuple[list[Item], Seen]:
+        """Take the session, see to the unfinished runs of the conversation (C15), and read what was said before.
+
+        `look_again` is called after each step and raises if the call was closed meanwhile.
+        """
         self.hold.holder = f"voice call {run_id}"
         await self.hold.hold()
+        look_again()
         seen = Seen() if self.store is None else await settle_unfinished(self.hold, run_id, self.store, policy)
-        return await self.hold.read(), seen
+        look_again()
+        history = await self.hold.read()
+        look_again()
+        return history, seen
 
     def start(self, talk: Talk) -> None:
         """A new call: nothing of it is saved yet."""

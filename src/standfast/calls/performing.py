@@ -23,6 +23,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolStart,
 )
 from standfast.agents.tool_context import ToolContext
+from standfast.calls.hands import closed_before
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key
@@ -109,6 +110,8 @@ async def begin(scope: CallScope, call_id: str, on_unknown: str = "report") -> N
     scope.hands.tell(Began(call_id, on_unknown))
     await scope.hands.saved()
     await scope.make_sure()  # saving took its time, and this process may have stood still since
+    if scope.hands.stopped:
+        raise closed_before("the call began")
 
 
 class Performing:

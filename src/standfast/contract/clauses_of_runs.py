@@ -266,7 +266,8 @@ PART_E: tuple[Clause, ...] = (
         "entering",
         "Constructing a session does nothing outside the process. Entering acquires; if entering fails at any "
         "step, all that was acquired is released (tracing scope too), the first error is raised and release "
-        "errors are attached to it.",
+        "errors are attached to it. `close` during entry ends the entry: nothing acquired stays, no lease is "
+        "taken, and the caller of `enter` gets an error that says so.",
     ),
     Clause(
         "E2",
@@ -275,7 +276,8 @@ PART_E: tuple[Clause, ...] = (
         "deferred sends, tracing scope, pending approvals and outputs; after `close` none is alive or registered. "
         "Code that cannot be stopped (a tool's thread) is awaited for `close_timeout_s`, then named in an error; "
         "nothing it does later reaches model, history or store. Each pending approval and unsent output is "
-        "reported dropped or, with `session=`, kept in the call's record; `RealtimeRunner.resume(run_id, "
+        "reported dropped, and `pending_approvals` is empty, or a session that keeps runs has them in the call's "
+        "record; `RealtimeRunner.resume(run_id, "
         "session=...)` continues the call, or settles them without a connection: a call decided after hanging up "
         "runs and is stored with its output.",
     ),
@@ -283,15 +285,19 @@ PART_E: tuple[Clause, ...] = (
         "E3",
         "closing",
         "`close` may be called again, from another task, from a tool or listener, or while others iterate. "
+        "It cancels an entry under way and awaits it. "
         "`model.close()` is never concurrent nor repeated after success; if it fails, iterators still end, every "
         "caller gets the error, and `close` may be called again. Iterators deliver what is queued first. Called "
-        "from a task the session owns, `close` begins the closing and returns at once.",
+        "from a task the session owns, or by code that the entry runs, `close` begins the closing and returns at "
+        "once.",
     ),
     Clause(
         "E4",
         "background tasks",
-        "A cancelled background task is awaited; an exception in one reaches the event stream, or `close` where "
-        "no stream is left; no consumer is left waiting. A session may be iterated and fed through `on_event` "
+        "A cancelled background task is awaited; any exception in one reaches the event stream, or `close` where "
+        "no reader and no caller got it. One of a tool, guardrail or hook that is not an `Exception` is an "
+        "`error` event and ends the call. No consumer or caller is left waiting for a loop that has ended. "
+        "A session may be iterated and fed through `on_event` "
         "before it is entered; what that starts is owned and closed in the same way.",
     ),
     Clause(

@@ -81,7 +81,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         self._config: TransportConfig = transport_config or {}
         self._listeners: list[RealtimeModelListener] = []
         self._line: _Line | None = None
-        self._dialling = False
+        self._dialling = self._hung_up = False
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
@@ -102,12 +102,17 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         """Connect and send nothing."""
         if self._dialling or (self._line is not None and not self._line.ended):
             raise _AlreadyConnected("Already connected", "Close this connection first, or use a model of its own.")
-        self._dialling = True
+        self._dialling, self._hung_up = True, False
         try:
             url, headers = self._address(options), await self._headers(options)
             await self._tell(RealtimeModelConnectionStatusEvent("connecting"))
+            socket = await self._open(url, headers)
+            if self._hung_up:
+                socket.transport.abort()
+                await socket.wait_closed()
+                raise RealtimeStateError("the connection was closed while connecting", "Connect again.")
             # Nothing waits between the socket and its reader: who is cancelled here has both or none.
-            self._line = _Line(self, await self._open(url, headers))
+            self._line = _Line(self, socket)
         finally:
             self._dialling = False
 
@@ -166,7 +171,11 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
             ) from failed
 
     async def close(self) -> None:
-        """Hang up. Nothing is told any more once this has begun; doing it twice, or at the same time, is harmless."""
+        """Hang up. Nothing is told any more once this has begun; doing it twice, or at the same time, is harmless.
+
+        A connection that another task is opening is closed by that task as soon as it is open.
+        """
+        self._hung_up = True
         line = self._line
         if line is not None:
             await line.close()
