@@ -283,8 +283,9 @@ PART_B: tuple[Clause, ...] = (
     Clause(
         "B13",
         "search",
-        "`search(text)` finds every record whose words hold the text, in any case, newest first, in pages, without "
-        "missing one or giving one twice. It costs what it looks at, and gives back what it has after a bounded part.",
+        "`search(text)` finds every record whose words hold the text, compared as `str.casefold` compares, newest "
+        "first, in pages, without missing one or giving one twice. It costs what it looks at, and gives back what it "
+        "has after a bounded part.",
         ability="search",
     ),
     Clause(
