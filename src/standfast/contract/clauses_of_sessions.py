@@ -65,7 +65,8 @@ PART_A: tuple[Clause, ...] = (
         "A10",
         "concurrent writers",
         "Concurrent writers on one session lose nothing, and batches do not interleave. Grouping commits is "
-        "invisible: one batch's failure or cancellation never touches another's.",
+        "invisible: one batch's failure or cancellation never touches another's, also where the store refuses it only "
+        "at the commit (a deferred constraint).",
     ),
     Clause(
         "A11",
