@@ -26,7 +26,8 @@ PART_C: tuple[Clause, ...] = (
         "C3",
         "whole turns",
         "Each completed turn is stored when it completes, as one append: reasoning, tool calls with their outputs "
-        "in call order, handoff items too. They survive any later error, interruption or crash. A run's input is "
+        "in call order, handoff items too. They survive any later error, interruption or crash: where no saved run "
+        "covers the turn, the next request leaves after the append has returned. A run's input is "
         "stored with its first completed turn, in the same append, or alone if a guardrail trips or the run "
         "pauses; a request that failed, or a kill before that, leaves nothing, so that a plain retry does not "
         "double the user's message.",

@@ -1,7 +1,7 @@
 """A reconciler whose run is saved, and whose items go to a session: what is written, when, and in which step.
 
 What must be known after a crash is saved before anything else happens. Where one store has the session and the run, a
-turn and the run that knows it are one step.
+turn and the run that knows it are one step. A turn that no saved run has is stored before the next request leaves.
 """
 
 from __future__ import annotations
@@ -72,9 +72,11 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
     # would wait, with all it holds, for the garbage collector.
     def _due_now(self) -> tuple[Effect, ...]:
         effects = due(self.state)
-        if self._stores_first and len(effects) > 1:
-            # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
-            return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
+        if len(effects) > 1 and (self.saver is None or self._stores_first):
+            # The append is all that keeps what the calls came to: no saved run has it (C3), or the append saves that
+            # run too. The next request is to be paid, and leaves when the append has returned.
+            first = tuple(effect for effect in effects if isinstance(effect, Append) or effect.key in self._tasks)
+            return first if any(isinstance(effect, Append) for effect in first) else effects
         return effects
 
     # --- what happened -----------------------------------------------------------------------------------------------
