@@ -158,7 +158,8 @@ PART_A: tuple[Clause, ...] = (
         "threads, loops, forks",
         "A session object may be used from several threads and event loops, at once and one after another "
         "(`asyncio.run` twice); it holds nothing that belongs to a loop that has ended. A handed-in loop-bound "
-        "client is refused from another loop, never hangs. After `os.fork` the child opens its own.",
+        "client is refused from another loop, never hangs. After `os.fork` the child opens its own, and a fork while "
+        "any lock of ours is held leaves a child that works, key files included.",
     ),
     Clause(
         "A23",
