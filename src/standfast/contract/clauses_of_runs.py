@@ -18,9 +18,11 @@ PART_C: tuple[Clause, ...] = (
         "callbacks",
         "A callback or filter gets copies and changes the model's view only. Both lists: normalise; de-duplicate "
         "by call id and type as long as the call is unanswered (an id used again after its output is another "
-        "call; an output belongs to the nearest unanswered call of that id before it), else provider id and type, "
-        "else approval request id (latest value wins; calls and reasoning keep the earliest place); then sanitise "
-        "for the destination. Messages are never merged: two equal messages are two items, stored and sent.",
+        "call, unless provider id and whole content of the call equal one of history, with its equal output: that is "
+        "the same item, sent once; an output belongs to the nearest unanswered call of that id before it), else "
+        "provider id and type, else approval request id (latest value wins; calls and reasoning keep the earliest "
+        "place); then sanitise for the destination. Messages are never merged: two equal messages are two items, "
+        "stored and sent.",
     ),
     Clause(
         "C3",
