@@ -161,6 +161,13 @@ class PostgresStore:
         self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
         self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT $2"
 
+    @property
+    def label(self) -> str:
+        """What a log calls this store: where it is, without user and password."""
+        given = conninfo_to_dict(self._dsn, **self._options)
+        place = f"{given.get('host', '')}:{given.get('port', '')}/{given.get('dbname', '')}"
+        return f"PostgreSQL at {place}, table {self._tables.m}"
+
     def reach(self) -> None:
         """Connect, if it is not connected, and make what is missing there."""
         self._opened()
