@@ -36,8 +36,9 @@ class Keeping:
         """Take the session and read it; take the call over if there is one of this id, else begin it."""
         scope, hands = self._scope, self._scope.hands
         run_id = hands.talk.run_id
-        policy = scope.config.get("unfinished", "settle")
-        history, scope.seen = await memory.begin(run_id, policy, look_again=scope.look_again)
+        history, scope.seen = await memory.begin(
+            run_id, scope.config.get("unfinished"), resumes=self._resumes, look_again=scope.look_again
+        )
         # What waits in other runs is shown to the model behind the history, and is never this call's to store (C15).
         self._connecting.history = [*history, *scope.seen.open_turns]
         found = await memory.load(run_id) if memory.store is not None else None

@@ -120,14 +120,18 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
 
     def _is_stored_next(self, event: Event) -> bool:
-        """Whether the turn is complete and goes to the session, with the run, in the very next step.
+        """Whether the session gets something, with the run, in the very next step: a turn, or what the run paused with.
 
-        If it is not, because code of the user's comes first, whoever calls that code saves the run before.
+        If a turn is not, because code of the user's comes first, whoever calls that code saves the run before. A pause
+        that was saved before its input would leave, in a crash, input that no history has (C15).
         """
-        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned):
+        # What happens in a nested run is saved here before that run saves it itself: it does not wait for an append.
+        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned | ApprovalNeeded):
             return False
-        turn = self.state.turn
-        return turn is None or turn.complete
+        run = self.state
+        if run.paused:
+            return run.marks.stored < run.storable
+        return isinstance(event, Returned) and (run.turn is None or run.turn.complete)
 
     async def save(self) -> None:
         """Save the run as it is now, if there is where to and anything that must survive."""

@@ -220,6 +220,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
+    is_torn = run.status == "running" and run.has_done_something
+    spec = run.spec.saying("takeovers", run.spec.takeovers + 1) if is_torn else run.spec
     known = evolve(run.progress, claim=event.claim, stop=stop, is_ready=False)
     progress = evolve(known, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
@@ -232,7 +234,7 @@ def _claimed(run: Run, event: Claimed) -> Run:
     views = run.views
     if run.view.base is None and run.view.tail != marks.stored:
         views = views.appended((View(None, marks.stored),))
-    return evolve(run, progress=progress, marks=marks, turn=turn, views=views)
+    return evolve(run, spec=spec, progress=progress, marks=marks, turn=turn, views=views)
 
 
 def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:

@@ -54,6 +54,18 @@ class ModelTexts:
     )
     """The same, of a call that had begun."""
 
+    left_open: str = (
+        "This call has not run yet: the worker of the run that asked for it has stopped, and another worker will "
+        "continue that run. Do not ask for it again."
+    )
+    """Another run of the conversation has lost its worker, and was neither continued nor settled."""
+
+    begun_and_left_open: str = (
+        "This call had begun when the worker of its run stopped. Whether it took effect is not known yet; another "
+        "worker will continue that run. Do not ask for it again."
+    )
+    """The same, of a call that had begun."""
+
     not_completed: str = (
         "This call was not completed: the run stopped while it was at work, and whether it took effect is not known."
     )
