@@ -173,11 +173,27 @@ class Worker:
     # --- a decision --------------------------------------------------------------------------------------------------
 
     async def decide(
-        self, run_id: str, call_id: str, *, approve: bool, arguments: str, by: str, reason: str | None
+        self,
+        run_id: str,
+        call_id: str,
+        *,
+        approve: bool,
+        arguments: str,
+        prepared_arguments: str | None,
+        by: str,
+        reason: str | None,
     ) -> RunView:
         """Save a decision and go on with the run. The same decision again changes nothing; another one is refused."""
         try:
-            view = await self.store.decide(run_id, call_id, approve, by=by, reason=reason, arguments=arguments)
+            view = await self.store.decide(
+                run_id,
+                call_id,
+                approve,
+                by=by,
+                reason=reason,
+                arguments=arguments,
+                prepared_arguments=prepared_arguments,
+            )
         except (ApprovalError, RunStateError, RunClaimedError):
             view = await self.store.run(run_id)
             known = next((call.decision for call in view.calls if call.call_id == call_id), None)

@@ -43,6 +43,7 @@ from standfast.tools.custom import LocalTool
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
 from standfast.tools.hosted import Tool
+from standfast.tools.invoke import prepare
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.model_texts import model_text
 
@@ -191,7 +192,8 @@ class Performing:
             return self._failed(one, tool, offer, failure)
         if isinstance(outcome, CallWaits):
             asked = Question((), call, tool_scope(call.name), one.agent)
-            scope.hands.tell(Waits(call.id, same_as_run=scope.seen.questions.get(same_question(asked))))
+            same_as = scope.seen.questions.get(same_question(asked))
+            scope.hands.tell(Waits(call.id, outcome.reason, same_as, outcome.values))
             return None
         output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._returned(one, tool, offer, output)
@@ -287,7 +289,8 @@ class Performing:
             case "rerun":
                 scope.hands.tell(NotTaken(one.call.id))
             case "ask":
-                scope.hands.tell(Waits(one.call.id, "unknown"))
+                values = None if tool is None else prepare(tool, one.call.arguments).values
+                scope.hands.tell(Waits(one.call.id, "unknown", values=values))
             case _:
                 scope.hands.tell(Returned(one.call.id, model_text("outcome_unknown")))
 

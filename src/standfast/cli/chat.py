@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 
+from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
 from standfast.cli.output import Output
 from standfast.cli.safe_text import safe, safe_lines
@@ -256,7 +257,7 @@ def _decide(state: RunState[Any], out: Output) -> None:
     """Ask about each call that waits. Whatever is no clear yes rejects it; leaving keeps the question for later."""
     for call in state.get_interruptions():
         what = "may have run before a crash" if call.reason == "unknown" else "needs your approval"
-        out.line(f"[{call.tool_name} {call.arguments} {what}]")
+        out.line(f"[{call.tool_name} {'; '.join(shown_arguments(call))} {what}]")
         answer = _ask(out, "run it? y(es), n(o), a(lways), or say why not: ")
         if answer is None:
             raise EOFError

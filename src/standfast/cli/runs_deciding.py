@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import (
     Commands,
     Parser,
@@ -87,15 +88,17 @@ async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> in
         view = await store.run(await run_id_of(store, args.run_id))
         call = call_of(view, args.call)
         does = "approves" if approve else "rejects"
+        first, *more = shown_arguments(call)
         if call.state == "waiting":
             out.confirm(
                 f"{by} {does} the call {call.call_id} of run {view.run_id}, which cannot be taken back",
-                details=[f"  {call.tool} {call.arguments}"],
+                details=[f"  {call.tool} {first}", *(f"  {line}" for line in more)],
             )
         # Bound to what was shown: a call that has other arguments by now is refused, and so is one that is decided.
         reason = None if approve else args.say
         after = await store.decide(
-            view.run_id, call.call_id, approve, by=by, reason=reason, arguments=call.arguments
+            view.run_id, call.call_id, approve, by=by, reason=reason,
+            arguments=call.arguments, prepared_arguments=call.prepared_arguments,
         )  # fmt: skip
     if out.as_json:
         out.record(RUN, run_fields(after))

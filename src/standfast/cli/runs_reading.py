@@ -170,6 +170,8 @@ def _call_node(call: CallView, view: RunView) -> Node:
         "done": "done",
     }
     node = Node(f"{call.tool} {one_line(call.arguments)}   {states[call.state]}  ({call.call_id})")
+    if call.prepared_arguments is not None:
+        node.add(f"the tool will get {one_line(call.prepared_arguments)}")
     if call.run_id != view.run_id:
         node.add(f"inside run {call.run_id}")
     if call.decision is not None:

@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import Commands, Parser, command, opened, run_id_of, store_named
 from standfast.cli.output import Output, json_text
 from standfast.cli.runs_reading import RUN, run_fields
@@ -59,7 +60,7 @@ async def resume_run(args: argparse.Namespace, out: Output) -> int:
     if after.waiting:
         for call in after.waiting:
             where_to = f"{shown_store(store_named(args))} {after.run_id} {call.call_id}"
-            out.line(f"waits for a decision: {call.tool} {call.arguments}")
+            out.line(f"waits for a decision: {call.tool} {'; '.join(shown_arguments(call))}")
             out.note(f"to decide: standfast runs approve {where_to}   (or: reject … --say WHY)")
         return DONE
     output = result.final_output

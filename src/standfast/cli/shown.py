@@ -98,6 +98,7 @@ def call_fields(call: CallView) -> dict[str, Any]:
         "call": call.call_id,
         "tool": call.tool,
         "arguments": call.arguments,
+        "prepared_arguments": call.prepared_arguments,
         "state": call.state,
         "turn": call.turn,
         "agent": call.agent,

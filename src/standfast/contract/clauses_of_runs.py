@@ -179,7 +179,12 @@ PART_C: tuple[Clause, ...] = (
         "name and where it stands; tool: its name, namespace and kind, with the agent or server behind it; not "
         "its code or description: a release must not lose the approvals that wait); if these are others now, or "
         "cannot be told apart, it is refused before anything runs. A sticky approval is for one agent's tool. "
-        'Arguments that a policy function cannot read count as "ask a person".',
+        'Arguments that a policy function cannot read count as "ask a person". So do arguments of which the tool '
+        "would get other values than the model wrote (converted, left out, filled in), wherever a function decides: a "
+        "policy or input guardrails, in text and voice. The values are read ahead without running the application's "
+        "models, validators or default factories; where these are needed, a person is asked. A tool may refuse such "
+        "calls instead. A person is shown the model's text and, where they differ, the values; the tool gets exactly "
+        "these, also after a resume in another process or release, or the person is asked again.",
     ),
 )
 

@@ -56,9 +56,10 @@ def advance(run: Run, event: Event) -> Run:
             return _judged(run, event)
         case Replied() if run.turn is None and not run.finished and event.turn == run.progress.turns + 1:
             return _replied(run, event)
-        case ApprovalNeeded(call_id, reason, results, same_as_run):
-            allowed = ("asked", "doubt")
-            run = _change_call(run, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
+        case ApprovalNeeded(call_id, reason, results):
+            # A decision that was made before this question was an answer to another one.
+            asked = {"reason": reason, "same_as_run": event.same_as_run, "values": event.values, "decision": None}
+            run = _change_call(run, call_id, ("asked", "doubt"), state="waiting", **asked)
             return _with_results(run, results)
         case Decided(at_rest=at_rest):
             run = _decided(run, event)

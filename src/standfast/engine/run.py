@@ -153,6 +153,14 @@ class Call(Struct, frozen=True):
     """What stands behind the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
     same_as_run: str | None = None
     """Another run of the conversation in which the same question waits already (C15)."""
+    values: str | None = None
+    """The values that its tool gets, as JSON text, noted when a person was asked: `arguments` itself where they are
+    exactly what the model wrote; None: not known (C16)."""
+
+    @property
+    def prepared_arguments(self) -> str | None:
+        """The values that its tool gets, as JSON text, where they differ from `arguments`."""
+        return None if self.values == self.arguments else self.values
 
     @property
     def id_name(self) -> str:

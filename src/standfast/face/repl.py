@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from standfast.agents.agent import Agent
+from standfast.agents.approvals import shown_arguments
 from standfast.agents.run_config import DEFAULT_MAX_TURNS
 from standfast.face.run_state import RunState
 from standfast.face.runner import Runner
@@ -63,7 +64,7 @@ def _ask(question: str) -> str | None:
 def _decide(state: RunState[Any], call: ToolApprovalItem) -> None:
     """Ask the person about one call; the end of the input is a no, so that nothing runs that nobody allowed."""
     what = "may have run before a crash; run it again?" if call.reason == "unknown" else "needs approval; run it?"
-    answer = _ask(f"[{call.tool_name} {call.arguments} {what} y/n] ")
+    answer = _ask(f"[{call.tool_name} {'; '.join(shown_arguments(call))} {what} y/n] ")
     if answer is not None and answer.lower() in ("y", "yes"):
         state.approve(call)
     else:

@@ -37,6 +37,12 @@ class ModelTexts:
     call_rejected: str = "This call was not approved and did not run."
     """A person said no, and no more. One call's: `rejection_message`; one run's: `RunConfig.tool_error_formatter`."""
 
+    arguments_refused: str = (
+        "This call did not run: its arguments do not have exactly the types that {tool_name!r} declares ({parts}). "
+        "Give every parameter, and no other, with a value of its declared type."
+    )
+    """A tool with `argument_mismatch="refuse"` would have got other values than the model wrote."""
+
     outcome_unknown: str = (
         "The program stopped while this call was running. Whether it took effect is not known; it was not run again. "
         "Check before repeating it."
