@@ -368,11 +368,12 @@ def _command(loop: asyncio.Runner, talk: TerminalChat, out: Output, line: str) -
 
 
 async def _history(talk: TerminalChat, out: Output) -> None:
-    from standfast.cli.shown import speaker, words_in
+    from standfast.cli.shown import speaker, store_command, words_in
 
     page = await talk.session.records(limit=200)
     if page.before is not None:
-        out.note(f"The latest 200 items; standfast sessions show {talk.session.session_id!r} shows all.")
+        line = store_command("sessions show", talk.store.url, talk.session.session_id)
+        out.note(f"The latest 200 items; this shows all: {line}")
     for record in page.records:
         out.text(f"{speaker(record.item)}: {words_in(record.item, record.fault)}")
 

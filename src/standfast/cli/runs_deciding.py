@@ -19,13 +19,12 @@ from standfast.cli.arguments import (
     run_id_of,
     seconds,
     session_id_of,
-    store_named,
     whoever,
 )
 from standfast.cli.output import Output
-from standfast.cli.runs_reading import OPEN, RUN, run_fields
+from standfast.cli.runs_reading import OPEN, RUN, resume_command, run_fields
 from standfast.cli.sessions_changing import place
-from standfast.cli.shown import age, several, shown_store, span, when
+from standfast.cli.shown import age, several, span, when
 from standfast.ground.errors import RunStateError
 from standfast.operators.exits import DONE, RefusedError, UsageError
 
@@ -107,8 +106,7 @@ async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> in
     if after.waiting:
         out.line(f"the run still waits for {several(len(after.waiting), 'decision')}")
     else:
-        where = f"{shown_store(store_named(args))} {after.run_id}"
-        out.line(f"the run is {after.status}, for a worker to take: standfast runs resume {where} --agent MODULE:NAME")
+        out.line(f"the run is {after.status}, for a worker to take: {resume_command(args, after.run_id)}")
     return DONE
 
 
