@@ -13,10 +13,10 @@ from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from standfast.carrying.session import StoredSession
 from standfast.cli.safe_text import safe
@@ -42,7 +42,7 @@ STATUS = {USAGE: 400, NOT_THERE: 404, REFUSED: 409, UNREACHABLE: 503, BROKE_OFF:
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> Starlette:
+def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
     """The application over an open store; `who` is stored with whatever is changed on the page."""
     inspector = Inspector(store, rules, who)
 
@@ -73,7 +73,8 @@ def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> Starlette
     routes = [Route("/", _file(PAGE)), *(Route(f"/{name}", _file(name)) for name in FILES if name != PAGE)]
     routes += [Route(path, _told(handler)) for path, handler in reads.items()]
     routes += [Route(path, _told(handler), methods=["POST"]) for path, handler in writes.items()]
-    return Starlette(routes=routes, middleware=[Middleware(Gate, rules)], lifespan=lifespan)
+    # Around the application and not a middleware inside it: the answer to what fails anywhere passes it, too.
+    return Gate(Starlette(routes=routes, lifespan=lifespan), rules, open_paths=["/", *(f"/{name}" for name in FILES)])
 
 
 class Inspector:

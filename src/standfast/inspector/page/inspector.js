@@ -3,6 +3,26 @@
 "use strict";
 
 const $ = (id) => document.getElementById(id);
+// The token comes behind the `#` of the address and stays in this page. It is no cookie: a browser gives those to every
+// server on this computer, whatever its port.
+const TOKEN = "standfast-token";
+const NO_TOKEN = "The token is missing or another one. Open the address that the inspector printed, or add #token=… to this one.";
+const GONE = "The inspector does not answer. Start it again and open the address it prints.";
+
+function tokenFromAddress() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return false;
+  let token = found[1];
+  try { token = decodeURIComponent(token); } catch { /* it is no escaped text: taken as it is */ }
+  sessionStorage.setItem(TOKEN, token);
+  history.replaceState(null, "", location.pathname);
+  return true;
+}
+
+tokenFromAddress();
+addEventListener("hashchange", () => { if (tokenFromAddress()) location.reload(); });
+const headers = (more = {}) => ({ authorization: `Bearer ${sessionStorage.getItem(TOKEN) ?? ""}`, ...more });
+
 const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), search: 0 };
 
 function make(tag, { text, ...attributes } = {}, ...children) {
@@ -23,16 +43,16 @@ function problem(words) {
 
 async function ask(path, parameters = {}, body = undefined) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== ""));
-  const options = body === undefined ? {} : {
-    method: "POST", headers: { "content-type": "application/json", "x-standfast": "1" }, body: JSON.stringify(body),
+  const options = body === undefined ? { headers: headers() } : {
+    method: "POST", headers: headers({ "content-type": "application/json", "x-standfast": "1" }), body: JSON.stringify(body),
   };
   let answer;
   try {
     answer = await fetch(`${path}?${query}`, options);
   } catch {
-    throw new Error("The inspector does not answer. Start it again and open the address it prints.");
+    throw new Error(GONE);
   }
-  if (answer.status === 401) throw new Error("The inspector was started again. Open the address that it printed.");
+  if (answer.status === 401) throw new Error(NO_TOKEN);
   const text = await answer.text();
   let value;
   try { value = JSON.parse(text); } catch { throw new Error(text); }
@@ -257,7 +277,7 @@ async function about() {
 }
 
 const open = tried(async (session) => {
-  state.stream?.close();
+  state.stream?.abort();
   state.session = session;
   $("turns").replaceChildren();
   $("open").replaceChildren();
@@ -284,20 +304,60 @@ const earlier = tried(async () => {
   $("earlier").hidden = !page.before;
 });
 
-function listen(session, after) {
-  const stream = state.stream = new EventSource(`/api/events?${new URLSearchParams({ session, after })}`);
-  let fresh;
-  stream.addEventListener("record", (event) => {
-    const record = JSON.parse(event.data);
-    if (document.querySelector(`[data-cursor="${CSS.escape(record.cursor)}"]`)) return;
-    append([record]);
-    clearTimeout(fresh);
-    fresh = setTimeout(tried(async () => { await about(); await list(); }), 300);
-  });
-  stream.addEventListener("runs", tried(async () => { await about(); await list(); }));
-  stream.addEventListener("replaced", () => { stream.close(); $("live").textContent = "The history was replaced; this is the new one."; open(session); });
-  stream.addEventListener("unreadable", (event) => problem(JSON.parse(event.data).why));
-  stream.addEventListener("error", () => { if (stream.readyState === EventSource.CLOSED) problem("The inspector does not answer. Start it again and open the address it prints."); });
+async function* events(answer) {
+  // Server-sent events, read by hand: the browser's own reader sends no header of ours.
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const event = {};
+      for (const row of block.split("\n")) {
+        const at = row.indexOf(": ");
+        if (at > 0) event[row.slice(0, at)] = row.slice(at + 2);
+      }
+      if (event.event) yield event;
+    }
+  }
+}
+
+async function listen(session, after) {
+  const stopping = state.stream = new AbortController();
+  const fresh = tried(async () => { await about(); await list(); });
+  let last = null;
+  let soon;
+  while (!stopping.signal.aborted) {
+    try {
+      const more = last ? { "last-event-id": last } : {};
+      const answer = await fetch(`/api/events?${new URLSearchParams({ session, after })}`, { headers: headers(more), signal: stopping.signal });
+      if (answer.status === 401) return problem(NO_TOKEN);
+      if (answer.ok) {
+        for await (const { event, id, data } of events(answer)) {
+          if (stopping.signal.aborted) return;
+          if (event === "record") {
+            last = id;
+            const record = JSON.parse(data);
+            if (document.querySelector(`[data-cursor="${CSS.escape(record.cursor)}"]`)) continue;
+            append([record]);
+            clearTimeout(soon);
+            soon = setTimeout(fresh, 300);
+          } else if (event === "runs") fresh();
+          else if (event === "unreadable") problem(JSON.parse(data).why);
+          else if (event === "replaced") {
+            $("live").textContent = "The history was replaced; this is the new one.";
+            return open(session);
+          }
+        }
+      }
+    } catch {
+      if (stopping.signal.aborted) return;
+      problem(GONE);
+    }
+    await new Promise((done) => setTimeout(done, 500));
+  }
 }
 
 // --- the beginning ---------------------------------------------------------------------------------------------------
