@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from standfast.cli.output import Output
-from standfast.cli.safe_text import safe
 from standfast.ground.errors import NotFoundError
+from standfast.ground.safe_text import safe
 from standfast.operators.exits import USAGE, UsageError
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
 from standfast.cli.output import Output
-from standfast.cli.safe_text import safe, safe_lines
 from standfast.ground.errors import NotFoundError, StandfastError
+from standfast.ground.safe_text import safe, safe_lines
 from standfast.operators.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.words.items import read
 

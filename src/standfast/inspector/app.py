@@ -19,9 +19,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from standfast.carrying.session import StoredSession
-from standfast.cli.safe_text import safe
 from standfast.ground.errors import CallerError, StandfastError
 from standfast.ground.log_helpers import logger
+from standfast.ground.safe_text import safe
 from standfast.inspector import shown
 from standfast.inspector.gate import Gate, Rules
 from standfast.inspector.rendering import item_view

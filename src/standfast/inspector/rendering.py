@@ -1,7 +1,7 @@
 """Stored items and arguments as text for the page: exact, total, and without a character that acts on the reader.
 
 The page shows what it is given and parses nothing of it: JavaScript has no integers beyond 2**53, and one item of an
-unknown form must not hide a conversation. Marks and controls are written out as in the terminal (`cli.safe_text`).
+unknown form must not hide a conversation. Marks and controls are written out as in the terminal (`ground.safe_text`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from standfast.cli.safe_text import safe, safe_lines
+from standfast.ground.safe_text import safe, safe_lines
 
 View = dict[str, Any]
 
@@ -90,8 +90,8 @@ def _view(item: dict[str, Any]) -> View:
     if kind.endswith("_call"):
         given = item.get("arguments", item.get("input"))
         text = given if isinstance(given, str) else _json(given) if given is not None else ""
-        name = item.get("name")
-        title = safe(f"{name if isinstance(name, str) else kind}  {text[:TITLE_MAX]}")
+        called = item.get("name")
+        title = safe(f"{called if isinstance(called, str) else kind}  {text[:TITLE_MAX]}")
         return {"kind": "folded", "title": title, "text": indented(text), "call": call_id}
     if kind == "reasoning":
         said = words(item.get("summary"))

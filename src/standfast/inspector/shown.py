@@ -9,8 +9,8 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from standfast.cli.safe_text import safe
 from standfast.engine.run_store import RunSummary
+from standfast.ground.safe_text import safe
 from standfast.inspector.rendering import indented, item_view
 from standfast.operators.run_view import CallView, RunView
 from standfast.operators.store import SessionSummary, WaitingCall
