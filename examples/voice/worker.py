@@ -154,7 +154,8 @@ class Telling:
         for call_id in self._asked - waiting.keys():
             await self._send("decided", call_id=call_id)
         for call_id, one in waiting.items():
-            await self._send("approval", call_id=call_id, tool=one.tool.name, arguments=one.arguments)
+            shown = {"arguments": one.arguments, "values": one.prepared_arguments}
+            await self._send("approval", call_id=call_id, tool=one.tool.name, **shown)
         self._asked = set(waiting)
 
     async def _history(self) -> None:
