@@ -98,6 +98,34 @@ async def test_deep_nesting_is_refused_or_read_and_never_breaks_the_process(dept
     await load(json.dumps(payload).replace(call, nested), payload)
 
 
+COUNTS = [
+    ("requests",),
+    ("input_tokens",),
+    ("output_tokens",),
+    ("total_tokens",),
+    ("input_tokens_details", "cached_tokens"),
+    ("output_tokens_details", "reasoning_tokens"),
+    ("request_usage_entries", 0, "input_tokens"),
+]
+
+
+@pytest.mark.parametrize("place", COUNTS, ids=lambda place: ".".join(map(str, place)))
+@pytest.mark.parametrize("count", ["1e999", "-1e999", "NaN"])
+async def test_a_usage_that_is_not_a_count_is_refused(place: tuple[str | int, ...], count: str):
+    usage: dict[str, Any] = {
+        "input_tokens_details": {},
+        "output_tokens_details": {},
+        "request_usage_entries": [{"input_tokens": 1}],
+    }
+    inner: Any = usage
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = "HERE"
+    text = json.dumps(PAYLOADS[0] | {"usage": usage}).replace('"HERE"', count)
+    with pytest.raises(RunStateError, match="usage"):
+        await RunState.from_string(agent_for(PAYLOADS[0]), text)
+
+
 def _inner_call(payload: dict[str, Any]) -> Any:
     return payload["turn"]["calls"][0]["child"]["turn"]["calls"][0]
 

@@ -136,14 +136,17 @@ class Usage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Usage:
-        """The usage that `to_json` gave; the SDK's own layout (details inside a list) is read too."""
+        """The usage that `to_json` gave; the SDK's own layout (details inside a list) is read too.
+
+        Raises ValueError for a count that is not a finite number.
+        """
         return cls(
-            data.get("requests") or 0,
-            data.get("input_tokens") or 0,
+            _count(data.get("requests")),
+            _count(data.get("input_tokens")),
             _input_details(data.get("input_tokens_details")),
-            data.get("output_tokens") or 0,
+            _count(data.get("output_tokens")),
             _output_details(data.get("output_tokens_details")),
-            data.get("total_tokens") or 0,
+            _count(data.get("total_tokens")),
             [_read_entry(entry) for entry in data.get("request_usage_entries") or ()],
         )
 
@@ -178,7 +181,10 @@ def _reader(value: object) -> Callable[[str], Any]:
 
 
 def _count(value: str | SupportsInt | None) -> int:
-    return int(value) if value else 0
+    try:
+        return int(value) if value else 0
+    except OverflowError:
+        raise ValueError(f"{value!r} does not count anything") from None
 
 
 def _first(value: object) -> object:
