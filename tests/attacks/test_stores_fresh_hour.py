@@ -242,8 +242,9 @@ async def test_a_session_that_is_copied_by_its_id_has_its_branches_in_the_target
     first = await export_session(here, "talk", tmp_path / "0.jsonl")
     for number, branch in enumerate(first.branches, 1):
         await export_session(here, branch, tmp_path / f"{number}.jsonl")
-    for number in range(1 + len(first.branches)):
-        await import_session(tmp_path / "c.db", tmp_path / f"{number}.jsonl")
+    done = await import_session(tmp_path / "c.db", tmp_path / "0.jsonl")
+    for number, branch in enumerate(done.branches, 1):  # they have new ids
+        await import_session(tmp_path / "c.db", tmp_path / f"{number}.jsonl", session_id=branch)
     imported = AdvancedSQLiteSession(session_id="talk", db_path=tmp_path / "c.db", create_tables=True)
     assert await imported.get_items() == [said("one"), said("three")]
     for one in (session, other, copied, imported):

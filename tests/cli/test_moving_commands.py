@@ -76,6 +76,33 @@ def test_in_a_pipe_from_one_store_to_the_other(tmp_path: Path) -> None:
     assert b"was damaged" in cut.stderr
 
 
+def test_runs_of_a_file_come_in_when_asked_for_and_decisions_with_the_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, short, file = tmp_path / "key", tmp_path / "short", tmp_path / "talk.jsonl"
+    key.write_bytes(b"a key of sixteen bytes or more\n")
+    short.write_bytes(b"short\n")
+    store = filled(tmp_path / "a.db", "talk", waits=True)
+    assert entry.main(["runs", "approve", str(store), "run of talk", "call-1", "--by", "ada", "--yes"]) == 0
+    export = ["sessions", "export", str(store), "talk", "--to", str(file), "--move", "--key-file"]
+    assert entry.main([*export, str(short)]) == 2
+    assert entry.main([*export, str(tmp_path / "none")]) == 2
+    assert entry.main([*export, str(key)]) == 0
+    capsys.readouterr()
+    signed, unsigned = tmp_path / "b.db", tmp_path / "c.db"
+    assert entry.main(["sessions", "import", str(unsigned), str(file)]) == 0
+    assert "left in the file, because they can still act: run of talk (--runs" in capsys.readouterr().err
+    assert entry.main(["sessions", "import", str(unsigned), str(file), "--runs"]) == 0
+    assert "that were decided wait again" in capsys.readouterr().err
+    assert entry.main(["sessions", "import", str(signed), str(file), "--runs", "--key-file", str(key)]) == 0
+    assert "wait again" not in capsys.readouterr().err
+    assert entry.main(["sessions", "import", str(signed), str(file), "--as", "another talk"]) == 0
+    assert "session another talk imported" in capsys.readouterr().out
+    for place, status in ((signed, "ready"), (unsigned, "paused")):
+        assert entry.main(["runs", "ls", str(place), "--json"]) == 0
+        assert [json.loads(line)["status"] for line in capsys.readouterr().out.splitlines()] == [status]
+
+
 def test_markdown_is_for_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = filled(tmp_path / "a.db", "talk")
     assert entry.main(["sessions", "export", str(store), "talk", "--markdown", "--to", "-"]) == 0

@@ -28,11 +28,15 @@ def add(commands: Commands[Parser]) -> None:
     export.add_argument("--to", "-o", metavar="FILE", help="where to (else: SESSION.jsonl here; -: standard output)")
     export.add_argument("--markdown", action="store_true", help="for people to read; it cannot be imported")
     export.add_argument("--overwrite", action="store_true", help="a file that is there may be written over")
+    add_key(export, "sign the file with the key in this file: an import with it keeps decisions about calls")
     add_move(export)
 
     bring = command(commands, "import", import_session, "store a session from a file that `export` wrote", changes=True,
                     description=IMPORT)  # fmt: skip
     bring.add_argument("file", metavar="FILE", help="the exported session (-: standard input)")
+    bring.add_argument("--runs", action="store_true", help="take in runs that can still act (else they are named)")
+    bring.add_argument("--as", dest="session_id", metavar="SESSION", help="store it under this id, without its runs")
+    add_key(bring, "the key that must have signed the file; decisions about calls are kept then, else asked again")
 
     copy = command(commands, "copy", copy_sessions, "copy sessions to another store, and verify them", store=False,
                    changes=True, description=COPY)  # fmt: skip
@@ -49,8 +53,10 @@ EXPORT = (
     "kept generations, saved runs, usage. Runs that have not ended are left in the store, unless they are moved."
 )
 IMPORT = (
-    "Store an exported session under its id, in one step. A damaged file, one of a newer release, and a session that "
-    "is there already and is another one are refused; nothing is changed then."
+    "Store an exported session under its id, in one step; no other session is touched. A damaged file, one of a newer "
+    "release, and a session that is there already and is another one are refused; nothing is changed then. Runs that "
+    "can still act come in with --runs. What people decided about their calls is asked for again, unless --key-file "
+    "names the key that has signed the file."
 )
 COPY = (
     "Copy sessions from one store to another, each in one step and compared afterwards, while both are in use. "
@@ -69,6 +75,22 @@ def add_move(parser: Parser) -> None:
     )
 
 
+def add_key(parser: Parser, help: str) -> None:
+    """Which key signs a file, or has signed it. Not as a word: everyone on the machine can read those."""
+    parser.add_argument("--key-file", metavar="FILE", help=help)
+
+
+def _key(args: argparse.Namespace) -> bytes | None:
+    """The key that the command line names; line ends behind it are an editor's."""
+    if args.key_file is None:
+        return None
+    try:
+        with open(args.key_file, "rb") as file:
+            return file.read().rstrip(b"\r\n")
+    except OSError as error:
+        raise UsageError(f"{args.key_file!r} cannot be read: {error.strerror}", "Give the file of the key.") from error
+
+
 # --- export and import -----------------------------------------------------------------------------------------------
 
 
@@ -84,10 +106,10 @@ async def export_session(args: argparse.Namespace, out: Output) -> int:
         if args.markdown:
             return await _as_markdown(store, session_id, file, args, out)
         if file == "-":
-            await exporting.export_session(store, session_id, sys.stdout.buffer, move=args.move)
+            await exporting.export_session(store, session_id, sys.stdout.buffer, move=args.move, key=_key(args))
             return DONE
         done = await exporting.export_session(
-            store, session_id, file, move=args.move, overwrite=args.overwrite, wait_s=args.wait
+            store, session_id, file, move=args.move, overwrite=args.overwrite, wait_s=args.wait, key=_key(args)
         )
     if out.as_json:
         out.record("standfast.exported/1", {**_fields(done), "file": os.path.abspath(file)})
@@ -131,12 +153,21 @@ async def import_session(args: argparse.Namespace, out: Output) -> int:
     if args.file != "-" and os.path.isdir(args.file):
         raise UsageError(f"{args.file} is a directory", "Give the file that `sessions export` wrote.")
     async with open_store(store_named(args), create=True, timeout_s=args.timeout) as store:
-        done = await exporting.import_session(store, sys.stdin.buffer if args.file == "-" else args.file)
+        done = await exporting.import_session(
+            store, sys.stdin.buffer if args.file == "-" else args.file, key=_key(args), accept_runs=args.runs,
+            session_id=args.session_id,
+        )  # fmt: skip
     if out.as_json:
         out.record("standfast.imported/1", _fields(done))
     else:
         was = {"equal": "was there already", "ahead": "was there already, and has gone on since"}
         out.line(_said(done, was.get(done.outcome, "imported")))
+    if done.left:
+        out.note(f"left in the file, because they can still act: {', '.join(done.left)} (--runs takes them in)")
+    if done.moved and args.key_file is None:
+        out.note("calls of these runs that were decided wait again: the file is not signed with a key that was given")
+    if done.branches:
+        out.note(f"its branches have new ids; import the file of each with --as: {', '.join(done.branches)}")
     return DONE
 
 

@@ -307,12 +307,13 @@ PART_B: tuple[Clause, ...] = (
     Clause(
         "B16",
         "a whole store",
-        "A store lists its sessions with item count, first words and waiting calls, by prefix, time of change and what "
-        "waits, in pages that cost what they show; it searches all of them without missing or doubling a record, "
-        "and sums what they cost. A session that is copied to another store and back is the same session: items, "
-        "writers and their numbers, kept generations, usage and origin. Opened to be read, it shows the same, refuses "
-        "whatever would change something with `StoreReadOnlyError`, and, where it is a file, leaves no byte, no mode "
-        "and no file beside it changed.",
+        "A store lists its sessions with item count, first words and waiting calls, by prefix, time of change and "
+        "what waits, in pages that cost what they show; it searches all of them without missing or doubling a record,"
+        " and sums what they cost. A session that is copied to another store and back is the same session: items, "
+        "writers and their numbers, kept generations, usage and origin. A file that is imported touches its own "
+        "session only; runs that can act come in when they are asked for, and decisions only from a signed file. "
+        "Opened to be read, a store shows the same, refuses whatever would change something with "
+        "`StoreReadOnlyError`, and, where it is a file, leaves no byte, no mode and no file beside it changed.",
         ability="records",
     ),
     Clause(

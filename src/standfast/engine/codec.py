@@ -149,6 +149,29 @@ def ending_of(saved: SavedRun) -> dict[str, Any] | None:
     return head if "ended" in head and "agent" in head else None
 
 
+class Ending(Struct, frozen=True):
+    """What is kept of a run that has ended in a session, as `encode_ending` writes it."""
+
+    status: Literal["done", "failed", "cancelled"]
+    agent: str
+    output: Any = None
+    tripped: bool = False
+    claim: str | None = None
+    settled_by: str | None = None
+    moved_to: str | None = None
+    input_count: Annotated[int, Meta(ge=0)] = 0
+    max_turns: int | None = None
+    decisions: tuple[Item, ...] = ()
+
+
+def check_ending(saved: SavedRun) -> Ending:
+    """How a run ended of which only that was kept, of the types that it must have; raises RunStateError."""
+    try:
+        return typed(_own_head(saved.head), Ending)
+    except NOT_OF_THE_TYPE as error:
+        raise _unreadable(str(error)) from None
+
+
 def is_left_open(head: bytes) -> bool:
     """Whether a saved head is that of a run of ours that stopped without having ended, and has done something (C15)."""
     known = _own_head(head)

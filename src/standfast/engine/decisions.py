@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from standfast.engine.log import plain
+from standfast.engine.log import Log, plain
 from standfast.engine.run import Call, Decision, Entry, Run, evolve
 from standfast.ground.errors import AlreadyDecidedError
 from standfast.ground.jsonvalue import Item
@@ -73,3 +73,40 @@ def _kept(entries: tuple[Entry, ...]) -> Iterator[Item]:
 def only_decisions(entry: Entry) -> Item | None:
     """What stays with an output whose text is withheld: who decided, and nothing of what it said."""
     return {KEY: entry.extra[KEY]} if entry.extra is not None and KEY in entry.extra else None
+
+
+# --- without them ----------------------------------------------------------------------------------------------------
+
+
+def undecided(run: Run) -> Run:
+    """The run as if nobody had decided anything about it: each call that was let through waits again (C16).
+
+    Effects that have happened stay as they are told; who let them happen is left out.
+    """
+    turn = run.turn
+    if turn is not None:
+        turn = evolve(turn, calls=tuple(map(undecided_call, turn.calls)))
+    progress = evolve(run.progress, is_ready=False)
+    return evolve(run, progress=progress, turn=turn, ledger=undecided_ledger(run.ledger), decided=Log())
+
+
+def undecided_call(call: Call) -> Call:
+    """An open call as if nobody had decided about it, nor about calls of a run inside it."""
+    child = None if call.child is None else undecided(call.child)
+    if call.kind == "hosted" and any("approve" in entry.item for entry in call.outputs):
+        return evolve(call, state="waiting", reason="approval", decision=None, outputs=())  # the output is the answer
+    known = evolve(call, decision=None, child=child, outputs=tuple(map(_forgetting, call.outputs)))
+    if call.decision is None or child is not None or call.state not in ("asked", "waiting"):
+        return known
+    return evolve(known, state="waiting", reason=call.reason or "approval")
+
+
+def undecided_ledger(ledger: Log[Entry]) -> Log[Entry]:
+    """The entries of a ledger without who decided about their calls."""
+    return Log([_forgetting(entry) for entry in ledger])
+
+
+def _forgetting(entry: Entry) -> Entry:
+    if entry.extra is None or KEY not in entry.extra:
+        return entry
+    return evolve(entry, extra={name: value for name, value in entry.extra.items() if name != KEY} or None)

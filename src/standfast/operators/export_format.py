@@ -3,26 +3,33 @@
 The first line names the schema and its version, and the last one counts the lines and holds a digest of them: a file
 that was cut or changed is noticed before anything of it is used. A record stands in its line as the bytes that were
 stored, so that what is read back is what was written, to the byte.
+
+The digest notices accidents, and an author can write any digest. A key makes the last line hold an HMAC too.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
-from standfast.ground.errors import ExportFileError, SchemaTooNewError
+from standfast.ground.errors import ExportFileError, InvalidSettingError, SchemaTooNewError, StandfastError
 from standfast.ground.jsonvalue import DIGEST_BYTES, are_items, encode_value
+from standfast.ground.names import is_name
+from standfast.sessions.look_rules import cost_in
 from standfast.sessions.picture_rules import (
     GenerationPicture,
     Picture,
     RunPicture,
     Stored,
     UsagePicture,
+    is_text,
 )
 from standfast.sessions.port import Tag
 from standfast.sessions.writer_rules import AllWritten
@@ -32,20 +39,41 @@ VERSION = 1
 AT_ONCE = 1024
 # Lines that are written together: what a call of write costs does not count then, and memory stays small.
 
-_encode = msgspec.json.Encoder().encode
+KEY_BYTES_MIN = 16
+# A shorter key can be guessed from a file by whoever has one.
+
+_SIGNS = b"standfast.session export\n"
+# Begins what is signed: a signature of something else made with the same key does not fit.
+
+
+def signing(key: str | bytes | None) -> hmac.HMAC | None:
+    """Return what signs the lines of a file, fed with none yet; None without a key."""
+    if key is None:
+        return None
+    data = key.encode() if isinstance(key, str) else bytes(key)
+    if len(data) < KEY_BYTES_MIN:
+        raise InvalidSettingError(
+            f"a key of {len(data)} bytes signs nothing: it can be guessed",
+            f"Give {KEY_BYTES_MIN} random bytes or more, for example secrets.token_bytes(32).",
+        )
+    return hmac.new(data, _SIGNS, "sha256")
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def export_chunks(seen: Picture, moved: Sequence[RunPicture] = ()) -> Iterator[bytes]:
+def export_chunks(seen: Picture, moved: Sequence[RunPicture] = (), key: str | bytes | None = None) -> Iterator[bytes]:
     """The file of a session, in pieces of many lines. `moved`: runs that could still act and go with it."""
     known, count = blake2b(digest_size=DIGEST_BYTES), 0
+    signed = signing(key)
     for piece, lines in _pieces(seen, moved):
         known.update(piece)
+        if signed is not None:
+            signed.update(piece)
         count += lines
         yield piece
-    yield _line("end", {"lines": count, "records": seen.item_count, "blake2b": known.hexdigest()})
+    end = {"lines": count, "records": seen.item_count, "blake2b": known.hexdigest()}
+    yield _line("end", end if signed is None else {**end, "hmac": signed.hexdigest()})
 
 
 def _pieces(seen: Picture, moved: Sequence[RunPicture]) -> Iterator[tuple[bytes, int]]:
@@ -126,42 +154,48 @@ def _run_line(run: RunPicture) -> bytes:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Time = Annotated[float, Meta(ge=0, le=253402300799.0)]
+# Seconds since 1970, up to the end of the year 9999: what Python and every store can hold.
+Hex = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
+
+
 class _Header(msgspec.Struct):
     session: str
-    created: float
-    updated: float
-    exported: float = 0.0
+    created: Time
+    updated: Time
+    exported: Time = 0.0
 
 
 class _Origin(msgspec.Struct, tag_field="kind", tag="origin"):
     session: str
-    index: int
+    index: Number
     generation: str | None
-    at: float
+    at: Time
     by: str | None = None
 
 
 class _Writer(msgspec.Struct, tag_field="kind", tag="writer"):
     name: str
-    items: int
-    known_from: int
-    digests: str
+    items: Number
+    known_from: Number
+    digests: Hex
 
 
 class _Generation(msgspec.Struct, tag_field="kind", tag="generation"):
-    number: int
-    created: float
-    items: int
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+    created: Time
+    items: Number
     by: str | None = None
 
 
 class _Record(msgspec.Struct, tag_field="kind", tag="record", gc=False):
     item: msgspec.Raw
-    at: float | None = None
+    at: Time | None = None
     writer: str = ""
-    number: int = 0
-    replaces: int = 0
-    generation: int = 0
+    number: Number = 0
+    replaces: Number = 0
+    generation: Number = 0
 
 
 class _Cell(msgspec.Struct, tag_field="kind", tag="cell"):
@@ -169,42 +203,66 @@ class _Cell(msgspec.Struct, tag_field="kind", tag="cell"):
     value: msgspec.Raw
 
 
+class _Request(msgspec.Struct):
+    turn: Number
+    usage: dict[str, Any]
+    model: str | None = None
+    agent: str | None = None
+    nested: bool = False
+
+
 class _Usage(msgspec.Struct, tag_field="kind", tag="usage"):
     run: str
-    number: int
-    at: float
+    number: Number
+    at: Time
     requests: list[dict[str, Any]]
 
 
 class _Run(msgspec.Struct, tag_field="kind", tag="run"):
     id: str
     labels: dict[str, str]
-    revision: int
+    revision: Number
     head: msgspec.Raw
     logs: dict[str, list[msgspec.Raw]]
-    created: float | None = None
-    moved: str = ""
+    created: Time | None = None
+    moved: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""
 
 
 class _End(msgspec.Struct, tag_field="kind", tag="end"):
     lines: int
     records: int
     blake2b: str
+    hmac: Hex = ""
 
 
 _decode = msgspec.json.Decoder(_Origin | _Writer | _Cell | _Generation | _Record | _Usage | _Run | _End).decode
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """What a file holds: the session, and runs that could still act and were moved into the file."""
+    """What a file holds: the session, its runs, and whether the caller's key signed it."""
 
     picture: Picture
-    moved: tuple[RunPicture, ...]
+    """The session without any of its runs."""
+    runs: tuple[RunPicture, ...]
     digest: str
+    is_signed: bool
 
 
-def read_export(lines: Iterable[bytes]) -> Exported:
-    """What an exported file holds; raises what says why it cannot be used, before anything of it is."""
+def read_export(lines: Iterable[bytes], key: str | bytes | None = None) -> Exported:
+    """Read an exported file whole. Raises ExportFileError or SchemaTooNewError if any part of it cannot be used.
+
+    With `key`, a file that this key has not signed is refused.
+    """
+    signed = signing(key)
+    try:
+        return _read(lines, signed)
+    except StandfastError:
+        raise
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise _damaged(f"{type(error).__name__} while it was read") from error
+
+
+def _read(lines: Iterable[bytes], signed: hmac.HMAC | None) -> Exported:
     made = _Reading()
     known = blake2b(digest_size=DIGEST_BYTES)
     end: _End | None = None
@@ -229,9 +287,26 @@ def read_export(lines: Iterable[bytes]) -> Exported:
             else:
                 made.other(one)
         known.update(line)
+        if signed is not None and end is None:
+            signed.update(line)
     if end is None:
         raise _damaged("its last line is missing: it was cut")
-    return made.exported(end)
+    if signed is not None:
+        _check_signature(signed, end)
+    return made.exported(end, is_signed=signed is not None)
+
+
+def _check_signature(signed: hmac.HMAC, end: _End) -> None:
+    if not end.hmac:
+        raise ExportFileError(
+            "this exported session is not signed; nothing was imported",
+            "Export it again with the key, or import it without one: decisions about calls are then asked for again.",
+        )
+    if not hmac.compare_digest(signed.hexdigest(), end.hmac):
+        raise ExportFileError(
+            "this exported session was signed with another key, or was changed since; nothing was imported",
+            "Give the key it was exported with, or ask its author for another copy.",
+        )
 
 
 class _Reading:
@@ -245,21 +320,22 @@ class _Reading:
         self.boxes: dict[int, list[Stored]] = {}
         self.rows: list[Stored] = []
         self.times: list[float | None] = []
-        self.usage: list[UsagePicture] = []
+        self.usage: dict[tuple[int, str], UsagePicture] = {}
         self.others: dict[str, bytes] = {}
-        self.runs: list[RunPicture] = []
+        self.runs: dict[str, RunPicture] = {}
+        self.names: set[str] = {""}
 
     def begin(self, line: bytes) -> None:
         try:
             header = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             header = None
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:
             raise ExportFileError(
                 "this file is no exported session", "Give a file that export_session or `sessions export` has written."
             )
         version = header.get("version")
-        if not isinstance(version, int) or version > VERSION:
+        if type(version) is not int or version > VERSION:
             raise SchemaTooNewError(
                 f"this session was exported in format version {version}, and this standfast reads up to {VERSION}",
                 "Upgrade standfast, or export it again with this release.",
@@ -268,8 +344,12 @@ class _Reading:
             self.header = msgspec.convert(header, _Header)
         except msgspec.ValidationError:
             raise _damaged("its first line does not say which session it is") from None
+        if not is_name(self.header.session):
+            raise _damaged("its session has no name that a store can hold")
 
     def record(self, one: _Record) -> None:
+        if one.writer not in self.names:
+            self.name(one.writer)
         stored = (_extracted(one.item), Tag(one.writer, one.number, one.replaces))
         if one.generation:
             self.boxes.setdefault(one.generation, []).append(stored)
@@ -277,24 +357,39 @@ class _Reading:
             self.rows.append(stored)
             self.times.append(one.at)
 
+    def name(self, given: str) -> str:
+        if not is_name(given):
+            raise _damaged("it names a writer or a run as no store can")
+        self.names.add(given)
+        return given
+
     def other(self, one: _Origin | _Writer | _Cell | _Generation | _Usage | _Run) -> None:
         match one:
             case _Origin():
                 self.origin = [one.session, one.index, one.generation, one.at, *([] if one.by is None else [one.by])]
             case _Writer():
-                self.writers[one.name] = AllWritten(one.items, one.known_from, bytes.fromhex(one.digests))
+                known = AllWritten(one.items, one.known_from, bytes.fromhex(one.digests))
+                if known.base + len(known.digests) / DIGEST_BYTES != known.total:
+                    raise _damaged("the digests of a writer are not as many as its items")
+                self.writers[self.name(one.name)] = known
             case _Cell():
                 self.others[one.name] = _extracted(one.value)
             case _Generation():
                 self.generations[one.number] = one
             case _Usage():
-                self.usage.append(UsagePicture(one.run, one.number, one.at, one.requests))
+                for request in one.requests:
+                    msgspec.convert(request, _Request)
+                    cost_in(request)
+                kept = UsagePicture(self.name(one.run), one.number, one.at, one.requests)
+                self.usage[(one.number, one.run)] = kept
             case _Run():
                 logs = {log: [_extracted(record) for record in records] for log, records in one.logs.items()}
-                head = _extracted(one.head)
-                self.runs.append(RunPicture(one.id, one.labels, one.revision, head, logs, one.created, one.moved))
+                head, run_id = _extracted(one.head), self.name(one.id)
+                if run_id in self.runs:
+                    raise _damaged("it has two runs of one id")
+                self.runs[run_id] = RunPicture(run_id, one.labels, one.revision, head, logs, one.created, one.moved)
 
-    def exported(self, end: _End) -> Exported:
+    def exported(self, end: _End, *, is_signed: bool) -> Exported:
         header = self.header
         if header is None or not self.boxes.keys() <= self.generations.keys():
             raise _damaged("it has records of a generation that it does not name")
@@ -302,24 +397,28 @@ class _Reading:
             GenerationPicture(one.number, one.created, one.items, self.boxes.get(one.number, []), one.by)
             for one in self.generations.values()
         ]
-        ended = [run for run in self.runs if not run.token]
         picture = Picture(
             header.session, header.created, header.updated, self.rows, self.times, generations,
-            dict(sorted(self.writers.items())), self.usage, self.origin, self.others,
-            ended,
+            dict(sorted(self.writers.items())), list(self.usage.values()), self.origin, self.others,
         )  # fmt: skip
+        if any(one.item_count > len(one.rows) for one in generations):
+            raise _damaged("a generation has fewer records than items")
         if picture.item_count != end.records:
             raise _damaged("its records are not as many as its last line says")
-        return Exported(picture, tuple(run for run in self.runs if run.token), end.blake2b)
+        return Exported(picture, tuple(self.runs.values()), end.blake2b, is_signed)
 
 
 def _extracted(raw: msgspec.Raw) -> bytes:
-    """The bytes of a record, from its place in a line."""
+    """The bytes of a record, from its place in a line; raises ValueError for what no record is."""
     data = bytes(raw)
-    if not data.startswith(b'"'):
-        return data
-    text: str = json.loads(data)
-    return text.encode()
+    if data.startswith(b'"'):
+        text: str = json.loads(data)
+        data = text.encode()
+    elif not data.startswith(b"{"):
+        raise ValueError("neither an object nor a text")
+    if not is_text(data):
+        raise ValueError("not a text that a store can hold")
+    return data
 
 
 def _damaged(why: str) -> ExportFileError:

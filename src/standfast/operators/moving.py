@@ -33,12 +33,12 @@ from standfast.ground.errors import (
     StandfastError,
     StoreError,
 )
+from standfast.operators.brought_in import own
 from standfast.operators.opening import open_store
 from standfast.operators.store import Store
 from standfast.operators.store_url import parsed
-from standfast.sessions.bring_rules import Brought, Cargo, bring, run_head, taken
+from standfast.sessions.bring_rules import Brought, Cargo, bring, is_moved_from, run_head, taken
 from standfast.sessions.picture_rules import (
-    MOVED,
     ImportNote,
     MovingRun,
     Picture,
@@ -210,13 +210,15 @@ class _Copying:
 
     async def _check(self, there: StoredSession, seen: Picture) -> None:
         """Refuse before anything is closed what the target would refuse behind it."""
+        own(seen, seen.unfinished)
         decided(seen, await there.looked(partial(picture, self._name)), self._origin)
         for run in seen.unfinished:
             head, labels = await there.looked(partial(run_head, run.run_id))
-            if head is not None and MOVED not in labels:
+            if head is not None and not is_moved_from(labels, self._id):
                 raise taken(run.run_id)
 
     async def _brought(self, there: StoredSession, seen: Picture, moved: Sequence[RunPicture]) -> SessionCopied:
+        seen, moved = own(seen, moved)
         note = ImportNote(digest_of(seen), self._origin, uuid4().hex)
         outcome, brought = await brought_to(there, seen, moved, note, _OUTCOMES)
         return await reported(there, seen, note, outcome, brought)

@@ -143,7 +143,7 @@ def _runs_step(cargo: Cargo, come: Sequence[RunPicture]) -> Plan[list[Change]]:
         head, labels = yield from run_head(run.run_id)
         if head == run.stored_head:
             continue
-        if head is not None and MOVED not in labels and run.run_id not in there:
+        if head is not None and run.run_id not in there and not is_moved_from(labels, cargo.seen.session_id):
             raise taken(run.run_id)
         step.append(_run_change(run, head))
     stays = {run.run_id for run in ended}
@@ -169,6 +169,11 @@ def run_head(run_id: str) -> Plan[tuple[bytes | None, Mapping[str, str]]]:
     """What the store has under a run's id: its head, and its labels."""
     sight = yield from look(Look(Name("run", run_id), cells=(HEAD,), mark=False, times=True))
     return value_of(sight, HEAD), sight.labels
+
+
+def is_moved_from(labels: Mapping[str, str], session_id: str) -> bool:
+    """Whether these are the labels of what is left of a run of this session that was moved away: it may come back."""
+    return MOVED in labels and labels.get("session") == session_id
 
 
 def taken(run_id: str) -> RunStateError:

@@ -237,13 +237,14 @@ def _portable(rows: Sequence[Row], times: Sequence[float | None]) -> tuple[list[
     found = [(row.data, NOBODY if row.tag is None else row.tag) for row in rows]
     given: list[float | None] = list(times) or [None] * len(found)  # a store may not keep times at all
     together = b"\n".join([data for data, _ in found])
-    if _is_text(together):
+    if is_text(together):
         return found, given, 0
-    kept = [place for place, (data, _) in enumerate(found) if _is_text(data)]
+    kept = [place for place, (data, _) in enumerate(found) if is_text(data)]
     return [found[place] for place in kept], [given[place] for place in kept], len(found) - len(kept)
 
 
-def _is_text(data: bytes) -> bool:
+def is_text(data: bytes) -> bool:
+    """Whether every store can hold these bytes: UTF-8 without a zero."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from hashlib import blake2b
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,12 +21,15 @@ from standfast.backends.advanced.turns import MAIN, is_user
 from standfast.carrying.carrier import Carrier, MakePlan
 from standfast.carrying.through import CarrierThrough, ChangePlan
 from standfast.ground.errors import InvalidNameError, InvalidSettingError, SessionConflictError
+from standfast.ground.names import is_name
 from standfast.sessions import fork_rules, lease_rules, rules, writer_rules
 from standfast.sessions.port import Answer, Arrange, Ask, Change, Done, Look, Name, Plan, Range, Rows
 from standfast.sessions.protocol import Position
 from standfast.sessions.rules import BRANCHES
 
 T = TypeVar("T")
+
+NONCE_LETTERS = 16
 
 SDK_USAGE = "sdk-usage/"
 """Begins the cells in which the store shows what the SDK has kept as the cost of turns."""
@@ -35,7 +39,7 @@ class Branch(msgspec.Struct, frozen=True):
     """A branch: the session it is kept in, and when it was made."""
 
     id: str
-    made: float
+    made: Annotated[float, msgspec.Meta(ge=0, le=253402300799.0)]
 
 
 class Branches(msgspec.Struct, frozen=True):
@@ -47,7 +51,7 @@ class Branches(msgspec.Struct, frozen=True):
     made: dict[str, Branch] = {}
     used: list[str] = []
     """Names that were ever used: a session object that still means a deleted branch must not find another one."""
-    clears: int = 0
+    clears: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
 
     def session_of(self, branch: str, name: Name) -> Name | None:
         """The session of that branch; None if there is no such branch."""
@@ -81,7 +85,7 @@ def encoded(branches: Branches) -> bytes:
 
 def branch_session_id(session_id: str, branch: str, nonce: str) -> str:
     """An id for a branch's session that nobody else can have; people can still read whose it is."""
-    return f"{session_id} [branch {branch}] {nonce[:16]}"
+    return f"{session_id} [branch {branch}] {nonce[:NONCE_LETTERS]}"
 
 
 def sessions_in(cell: bytes | None) -> list[str]:
@@ -90,6 +94,35 @@ def sessions_in(cell: bytes | None) -> list[str]:
         return []
     found = msgspec.json.decode(cell, type=Branches)
     return [*([found.main] if found.main else []), *(branch.id for branch in found.made.values())]
+
+
+def check_own(session_id: str, cell: bytes) -> None:
+    """Raise ValueError unless a cell of branches is one that this session has made: it names no other session's."""
+    found = msgspec.json.decode(cell, type=Branches)
+    known = {branch: one.id for branch, one in found.made.items()} | ({MAIN: found.main} if found.main else {})
+    for branch, kept_in in known.items():
+        begins = branch_session_id(session_id, branch, "")
+        nonce = kept_in.removeprefix(begins)
+        if nonce == kept_in or len(nonce) != NONCE_LETTERS or not nonce.isalnum():
+            raise ValueError(f"branch {branch!r} is kept in a session of another conversation")
+
+
+def renewed(session_id: str, cell: bytes) -> bytes:
+    """A cell of branches that came from elsewhere, with new ids for the sessions they are kept in.
+
+    The same cell gets the same ids each time, so that a repeat is known as one. Raises ValueError for what is no such
+    cell.
+    """
+    found = msgspec.json.decode(cell, type=Branches)
+    if not all(map(is_name, (*found.made, *found.used))) or found.current not in (MAIN, *found.made):
+        raise ValueError("a branch has no name, or the current one is not there")
+
+    def new_id(branch: str, old: str) -> str:
+        known = blake2b(repr((session_id, branch, old)).encode(), digest_size=NONCE_LETTERS // 2)
+        return branch_session_id(session_id, branch, known.hexdigest())
+
+    made = {branch: replace(one, id=new_id(branch, one.id)) for branch, one in found.made.items()}
+    return encoded(replace(found, main=found.main and new_id(MAIN, found.main), made=made))
 
 
 def known(name: Name) -> Plan[tuple[Branches | None, bytes | None]]:
