@@ -83,10 +83,10 @@ def test_a_fix_is_written_down_done_and_undone(talks: Path, capsys: pytest.Captu
     assert "session 'guest': mended, 1 taken out" in told(capsys)
     assert items_of(talks) == [ORPHAN[0], ORPHAN[2]]
     assert main(["doctor", str(talks)]) == 0
-    assert main(["doctor", "undo", "undo.jsonl"]) == 0
+    assert main(["doctor", "undo", "undo.jsonl", "--yes"]) == 0
     assert "session 'guest': put back, 1 record" in told(capsys)
     assert items_of(talks) == ORPHAN
-    assert main(["doctor", "undo", "undo.jsonl"]) == 0
+    assert main(["doctor", "undo", "undo.jsonl", "--yes"]) == 0
     assert "nothing to do" in told(capsys)
     assert items_of(talks, "healthy") == healthy
 
@@ -118,7 +118,7 @@ def test_an_undo_file_is_named_or_made_up_and_never_replaced(talks: Path, capsys
     assert main(["doctor", str(talks), "--fix"]) == 0
     (made,) = Path().glob("standfast-undo-*.jsonl")
     assert f"standfast doctor undo {made}" in capsys.readouterr().err
-    assert main(["doctor", "undo", str(made)]) == 0
+    assert main(["doctor", "undo", str(made), "-y"]) == 0
     assert items_of(talks) == ORPHAN
 
 
@@ -131,7 +131,7 @@ def test_an_undo_of_what_was_compacted_is_refused(talks: Path, capsys: pytest.Ca
         await session.close()
 
     asyncio.run(compacted())
-    assert main(["doctor", "undo", "undo.jsonl"]) == 5
+    assert main(["doctor", "undo", "undo.jsonl", "--yes"]) == 5
     assert "refused" in told(capsys)
     assert items_of(talks) == [user("summary")]
 
@@ -155,6 +155,20 @@ def test_an_undo_of_what_was_compacted_is_refused(talks: Path, capsys: pytest.Ca
 def test_bad_words_have_their_exit_codes(talks: Path, words: list[str], code: int) -> None:
     assert main(["doctor", *(word.format(talks=talks) for word in words)]) == code
     assert not list(Path().glob("*.jsonl"))
+
+
+def test_an_undo_shows_the_store_that_the_file_names_and_asks(talks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file may be a stranger's, and whatever it names gets the passwords of the environment."""
+    assert main(["doctor", str(talks), "--fix", "--undo-file", "undo.jsonl"]) == 0
+    mended = talks.read_bytes()
+    capsys.readouterr()
+    assert main(["doctor", "undo", "undo.jsonl"]) == 5
+    told = capsys.readouterr().err
+    assert f"This opens sqlite:///{talks.absolute()}, which the file names, and puts back" in told
+    assert "Add --yes if it is meant" in told
+    assert talks.read_bytes() == mended
+    assert main(["doctor", "undo", "undo.jsonl", "--store", str(talks)]) == 0
+    assert "put back" in capsys.readouterr().out
 
 
 def test_an_undo_without_the_password_asks_for_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

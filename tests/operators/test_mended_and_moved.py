@@ -75,7 +75,7 @@ async def test_a_mended_session_is_copied_exported_and_moved_and_its_mend_undone
     moved = await copy_sessions(source, tmp_path / "moved.db", move=True)
     assert [one.moved for one in moved.copied] == [("run-1",)]
 
-    await undo_mend(tmp_path / "undo")
+    await undo_mend(tmp_path / "undo", source)
     assert await items_of(source) == before
 
 

@@ -22,8 +22,8 @@ MARKS = {"broken": "✗", "watch": "!", "note": "·"}
 
 DESCRIPTION = """Say what is wrong with a store, what follows from it, and what to do. Without --fix nothing changes.
 
-`standfast doctor undo FILE` puts back what a fix took out, and keeps all that was written since. The store is the one
-that the file names; where its URL has a password, give it with --store.
+`standfast doctor undo FILE` puts back what a fix took out, and keeps all that was written since. It shows the store
+that the file names and asks before it opens it. --store names it instead: needed where its URL has a password.
 """
 
 
@@ -52,6 +52,7 @@ def add(commands: Commands[Parser]) -> None:
         help="mend only sessions that nobody has changed for so long (15m)",
     )
     parser.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds for each question (30)")
+    parser.add_argument("--yes", "-y", action="store_true", help="undo: do not ask about the store that the file names")
     parser.add_argument("--json", action="store_true", help="one JSON object for each finding, on lines")
 
 
@@ -161,10 +162,15 @@ async def _undo(args: argparse.Namespace, words: list[str], out: Output) -> int:
     from standfast.operators.doctor.undo_file import read_undo_file
 
     out.changes = True
-    named = read_undo_file(words[0]).store
-    if not args.store_option and "***" in named:
-        raise UsageError(f"the file names the store without its password ({named})", "Give its URL with --store.")
-    args.store, args.store_option = None, args.store_option or named
+    found = read_undo_file(words[0])
+    if not args.store_option:
+        if "***" in found.store:
+            raise UsageError(
+                f"the file names the store without its password ({found.store})", "Give its URL with --store."
+            )
+        count = sum(len(mend.removed) for _, mend in found.mends)
+        out.confirm(f"This opens {found.store}, which the file names, and puts back {_number(count, 'record')}")
+    args.store, args.store_option = None, args.store_option or found.store
     async with opened(args, read_only=False) as store:
         report = await undo_mend(words[0], store)
     for one in report.fixes:

@@ -190,6 +190,14 @@ async def test_only_its_owner_can_read_it_and_it_holds_the_records_as_text(store
     assert end == {"end": 1}
 
 
+def line_of(**changed: object) -> str:
+    """An undo file with one record that is not quite one."""
+    header = {"schema": "standfast.doctor-undo", "version": 1, "store": "x"}
+    removed = {"record": 1, "data": "{}", "tag": None, "reason": "r", "before": 0, "chain": "", "follower": ""}
+    mend = {"mend": "m", "mark": "", "generations": None, "lease": None, "next_generation": 1, "parts": [], "moved": []}
+    return json.dumps(header) + "\n" + json.dumps({"session": "guest", **mend, "removed": [removed | changed]}) + "\n"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -199,6 +207,19 @@ async def test_only_its_owner_can_read_it_and_it_holds_the_records_as_text(store
         ('{"schema":"standfast.doctor-undo","version":2,"store":"x"}\n', "version 2"),
         ('{"schema":"standfast.doctor-undo","version":1,"store":"x"}\n{"session":"a"}\n', "damaged"),
         ('{"schema":"standfast.doctor-undo","version":1,"store":"x"}\nnonsense\n{"end":1}\n', "line 2"),
+        ('{"schema":"standfast.doctor-undo","version":true,"store":"x"}\n', "version True"),
+        ('{"schema":"standfast.doctor-undo","version":1,"store":["x"]}\n', "damaged"),
+        ('{"schema":"standfast.doctor-undo","version":1,"store":"x"}\n' + "[" * 100_000 + "\n", "line 2"),
+        ('{"schema":"standfast.doctor-undo","version":' + "9" * 5000 + "}\n", "line 1"),
+        (line_of(record=2**63), "damaged"),
+        (line_of(before=-1), "damaged"),
+        (line_of(before=1e308), "damaged"),
+        (line_of(before=float("nan")), "damaged"),
+        (line_of(data=None), "damaged"),
+        (line_of(data={"base64": "no"}), "damaged"),
+        (line_of(data="\ud800"), "damaged"),
+        (line_of(tag=["w"]), "damaged"),
+        (line_of(tag="w01"), "damaged"),
     ],
 )
 async def test_what_is_no_undo_file_is_refused(store: Store, tmp_path: Path, text: str, says: str) -> None:
@@ -217,7 +238,9 @@ async def test_a_file_that_was_cut_is_undone_as_far_as_it_goes_and_says_so(store
     assert await items_of(store) == ORPHAN
 
 
-async def test_the_store_is_found_by_what_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_file_names_its_store_for_every_folder_and_the_caller_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A relative path would mean another file from another folder."""
     monkeypatch.chdir(tmp_path)
     async with open_store("a talk?.db", create=True) as store:
@@ -225,7 +248,7 @@ async def test_the_store_is_found_by_what_the_file_says(tmp_path: Path, monkeypa
         await mended(store, tmp_path / "undo")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    report = await undo_mend("../undo")
+    report = await undo_mend("../undo", read_undo_file("../undo").store)
     assert [one.state for one in report.fixes] == ["put back"]
     async with open_store(tmp_path / "a talk?.db") as store:
         assert await items_of(store) == ORPHAN
@@ -430,7 +453,7 @@ async def test_a_fix_that_is_killed_can_be_repeated_and_undone(moment: str, then
         assert await items_of(store) == MENDED
     for file in (second, first):
         if file.exists():
-            report = await undo_mend(file)  # opened by what the file says
+            report = await undo_mend(file, path)
             assert report.is_whole == (file == second)
     async with open_store(path) as store:
         assert await items_of(store) == ORPHAN
@@ -453,6 +476,6 @@ async def test_a_store_on_a_server_is_examined_mended_and_undone_by_its_url(kind
     async with open_store(url) as store:
         await mended(store, tmp_path / "undo")
         await put(store, "guest", encoded([user("later")]))
-    assert [one.state for one in (await undo_mend(tmp_path / "undo")).fixes] == ["put back"]
+    assert [one.state for one in (await undo_mend(tmp_path / "undo", url)).fixes] == ["put back"]
     async with open_store(url) as store:
         assert await items_of(store) == [*ORPHAN, user("later")]

@@ -138,16 +138,16 @@ def _is_quiet(quiet_for_s: float, clock: Clock | None, sight: Sight) -> bool:
 
 
 async def undo_mend(
-    undo_file: str | os.PathLike[str], store: Store | None = None, *, timeout_s: float = 30.0
+    undo_file: str | os.PathLike[str], store: Store | str | os.PathLike[str], *, timeout_s: float = 30.0
 ) -> FixReport:
     """Put back what a fix took out, the bytes and places of it, and keep all that was written since.
 
-    `store`: where it was taken out; None opens the one that the file names (give it if its URL has a password). What
-    was put back already, or never taken out, is left alone; a part that a compaction has replaced since is refused,
-    with what to do. May be repeated at any time.
+    `store`: where it was taken out. The file names it too, and is not asked: another author's file could name any
+    store, and passwords of the environment would go there. What was put back already, or never taken out, is left
+    alone; a part that a compaction has replaced since is refused, with what to do. May be repeated at any time.
     """
     found = read_undo_file(undo_file)
-    opened = open_store(found.store, timeout_s=timeout_s) if store is None else store
+    opened = store if isinstance(store, Store) else open_store(store, timeout_s=timeout_s)
     if opened.read_only:
         raise opened_to_look()
     report = FixReport(undo_file=Path(undo_file), is_whole=found.is_whole)
@@ -169,7 +169,7 @@ async def undo_mend(
                     state = "refused"
             report.fixes.append(SessionFix(session_id, state, len(mend.removed), done.why, done.remedy))
     finally:
-        if store is None:
+        if opened is not store:
             await opened.close()
     return report
 

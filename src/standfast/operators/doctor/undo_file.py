@@ -4,6 +4,9 @@ JSON lines. The first says what the file is and of which store; each further one
 record that leaves, its bytes and its place; the last says that the fix came to its end. A line that a crash has cut is
 the last there is, and its mend was never begun. A file is never written over, and only its owner can read it: it holds
 what people said.
+
+A file that is read may be a stranger's: it is decoded into its types, and the store that it names is shown to a person
+before it is opened.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from standfast.ground.errors import NotFoundError, UndoFileError
+from standfast.ground.names import is_name
 from standfast.sessions.mend_rules import Mend, Removed
 from standfast.sessions.port import Range, Row, Tag
 
@@ -145,12 +150,6 @@ def _bytes_as_json(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _bytes_in(given: str | Mapping[str, str] | None) -> bytes | None:
-    if given is None:
-        return None
-    return given.encode() if isinstance(given, str) else base64.b64decode(given["base64"], validate=True)
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -173,12 +172,46 @@ def read_undo_file(path: str | os.PathLike[str]) -> UndoContents:
     return UndoContents(*_contents(shown, lines, cut))
 
 
+class _Base64(msgspec.Struct):
+    base64: str
+
+
+_Bytes = str | _Base64
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _Header(msgspec.Struct):
+    store: str
+
+
+class _Removed(msgspec.Struct):
+    record: _Number
+    data: _Bytes
+    tag: tuple[str, _Number, _Number] | None
+    reason: str
+    before: _Number
+    chain: str
+    follower: str
+
+
+class _SessionLine(msgspec.Struct):
+    session: str
+    mend: str
+    mark: str
+    generations: _Bytes | None
+    lease: _Bytes | None
+    next_generation: _Number
+    parts: list[tuple[_Number, _Number | None, _Number | None]]
+    moved: list[_Number]
+    removed: list[_Removed]
+
+
 def _contents(shown: str, lines: list[bytes], cut: bytes) -> tuple[str, tuple[tuple[str, Mend], ...], bool]:
-    parsed = list(_parsed(shown, lines))
+    parsed = [_parsed(shown, number, line) for number, line in enumerate(lines, 1)]
     first = parsed[0]
     if first.get("schema") != SCHEMA:
         raise UndoFileError(f"{shown!r} is no undo file", USE_IT)
-    if not isinstance(first.get("version"), int) or first["version"] > VERSION:
+    if type(first.get("version")) is not int or first["version"] > VERSION:
         raise UndoFileError(
             f"{shown!r} is an undo file of version {first.get('version')} and this release knows {VERSION}",
             "Upgrade standfast.",
@@ -186,40 +219,48 @@ def _contents(shown: str, lines: list[bytes], cut: bytes) -> tuple[str, tuple[tu
     is_whole = not cut and "end" in parsed[-1]
     rest = parsed[1:-1] if is_whole else parsed[1:]
     try:
-        return str(first["store"]), tuple((str(one["session"]), _mend_in(one)) for one in rest), is_whole
-    except (KeyError, TypeError, ValueError) as error:
-        raise UndoFileError(f"{shown!r} is damaged ({type(error).__name__}: {error})", USE_IT) from error
+        return msgspec.convert(first, _Header).store, tuple(map(_mend_in, rest)), is_whole
+    except (ValueError, RecursionError) as error:
+        raise UndoFileError(f"{shown!r} is damaged ({error})", USE_IT) from error
 
 
-def _parsed(shown: str, lines: list[bytes]) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, 1):
-        try:
-            found = json.loads(line)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise UndoFileError(f"line {number} of {shown!r} is damaged", USE_IT)
-        yield found
+def _parsed(shown: str, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UndoFileError(f"line {number} of {shown!r} is damaged", USE_IT)
+    return found
 
 
-def _mend_in(given: dict[str, Any]) -> Mend:
+def _mend_in(given: dict[str, Any]) -> tuple[str, Mend]:
+    """The session of a line and what was done there; raises ValueError for a line that is none."""
+    line = msgspec.convert(given, _SessionLine)
+    if not is_name(line.session) or not is_name(line.mend):
+        raise ValueError("a session or a fix has no name")
     removed = [
         Removed(
-            Row(one["record"], _bytes_in(one["data"]) or b"", None if one["tag"] is None else Tag(*one["tag"])),
-            one["reason"],
-            one["before"],
-            one["chain"],
-            one["follower"],
+            Row(one.record, _bytes_in(one.data), None if one.tag is None else Tag(*one.tag)),
+            one.reason,
+            one.before,
+            one.chain,
+            one.follower,
         )
-        for one in given["removed"]
+        for one in line.removed
     ]
-    return Mend(
-        given["mend"],
-        given["mark"],
-        _bytes_in(given["generations"]),
-        _bytes_in(given["lease"]),
-        given["next_generation"],
+    mend = Mend(
+        line.mend,
+        line.mark,
+        None if line.generations is None else _bytes_in(line.generations),
+        None if line.lease is None else _bytes_in(line.lease),
+        line.next_generation,
         tuple(removed),
-        tuple(Range(*part) for part in given["parts"]),
-        tuple(given["moved"]),
+        tuple(Range(*part) for part in line.parts),
+        tuple(line.moved),
     )
+    return line.session, mend
+
+
+def _bytes_in(given: _Bytes) -> bytes:
+    return given.encode() if isinstance(given, str) else base64.b64decode(given.base64, validate=True)
