@@ -56,6 +56,6 @@ MUTANTS: list[tuple[Mutant, str, str]] = [
     (Mutant("an import forgets who wrote how much", BRINGING, "put |= known.cells(writer)", "put |= known._replace(base=0, digests=b'').cells(writer)"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
     (Mutant("an import forgets what writers are known by", BRINGING, "put |= known.cells(writer)", "put |= known._replace(base=known.total, digests=b'').cells(writer)"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
     (Mutant("an import does not say which generations are kept", BRINGING, "    if seen.generations:", "    if not seen.generations:"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
-    (Mutant("a picture leaves costs out", PICTURES, "in usage_in_cells(sight)]", "in ()]"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
+    (Mutant("a picture leaves costs out", PICTURES, "in usage_in_cells(sight)", "in ()"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
     (Mutant("a picture leaves older digests out", WRITERS, "older + known.latest", "known.latest"), "B16", "a_session_that_was_copied_away_and_back_is_the_same"),
 ]  # fmt: skip

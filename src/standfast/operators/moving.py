@@ -234,6 +234,7 @@ async def seen_in(session: StoredSession) -> Picture:
     seen = await session.looked(partial(picture, Name("session", session.session_id)))
     if seen is None:
         raise NotFoundError(f"there is no session {session.session_id!r}", "List them with Store.sessions().")
+    branches_of(seen)  # damaged ones are noticed before anything is written
     return seen
 
 

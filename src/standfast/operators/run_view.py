@@ -15,10 +15,11 @@ from standfast.engine.costs import costs_since
 from standfast.engine.decisions import decisions_of
 from standfast.engine.run import Call, Decision, Run
 from standfast.engine.run_store import RunStore, RunSummary, SavedRun
-from standfast.ground.errors import NotFoundError, RunStateError
+from standfast.ground.errors import NotFoundError, RunStateError, StandfastError
 from standfast.ground.jsonvalue import Item, decode_value
 from standfast.sessions.look_rules import cost_in
 from standfast.sessions.records import RequestCost, RunUsage, summed
+from standfast.sessions.rules import NOT_A_VALUE
 from standfast.talk.codec import SCHEMA as CALL, decode_saved as decode_call
 from standfast.words.usage import Usage
 
@@ -108,7 +109,24 @@ async def load(runs: RunStore, run_id: str) -> SavedRun:
 def view_of(
     saved: SavedRun, summary: RunSummary | None = None, kept: RunUsage | None = None, items: Sequence[Item] = ()
 ) -> RunView:
-    """What a store holds of a run. `kept` and `items`: what its session has of it, where the run has ended there."""
+    """What a store holds of a run. `kept` and `items`: what its session has of it, where the run has ended there.
+
+    Raises RunStateError for a run that was damaged so that nothing can be shown of it.
+    """
+    try:
+        return _viewed(saved, summary, kept, items)
+    except StandfastError:
+        raise
+    except NOT_A_VALUE as error:
+        raise RunStateError(
+            f"run {saved.run_id!r} cannot be read: it was damaged ({type(error).__name__})",
+            "Restore the store from a backup, or remove the run with Store.delete_run().",
+        ) from error
+
+
+def _viewed(
+    saved: SavedRun, summary: RunSummary | None = None, kept: RunUsage | None = None, items: Sequence[Item] = ()
+) -> RunView:
     created, updated = (None, None) if summary is None else (summary.created_at, summary.updated_at)
     head = _head(saved)
     if head.get("schema") == CALL:

@@ -21,9 +21,9 @@ from standfast.engine.codec import has_ended
 from standfast.engine.run_store import RunSummary
 from standfast.ground.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, SealBrokenError
 from standfast.operators.run_view import CallView, RunView, load, view_of
-from standfast.sessions import look_rules, rules, writer_rules
+from standfast.sessions import look_rules, rules, run_rules, writer_rules
 from standfast.sessions.look_rules import ListedSession
-from standfast.sessions.port import Look, Name, Plan, Row
+from standfast.sessions.port import Listed, Look, Name, Plan, Row
 from standfast.sessions.protocol import abilities
 from standfast.sessions.records import RunUsage, SearchPage, summed
 from standfast.sessions.rules import as_time, listing, look
@@ -463,11 +463,7 @@ def _summary_of(run_id: str) -> Plan[RunSummary | None]:
     sight = yield from look(Look(Name("run", run_id), mark=False, times=True))
     if sight.created is None or sight.updated is None:
         return None
-    labels = sight.labels
-    return RunSummary(
-        run_id, labels.get("status", ""), labels.get("session"), labels.get("agent", ""),
-        as_time(sight.created), as_time(sight.updated), int(labels.get("revision", 0)),
-    )  # fmt: skip
+    return run_rules.summary(Listed(run_id, sight.created, sight.updated, sight.labels, ""))
 
 
 def _count_items(after: str | None) -> Plan[tuple[int, str | None]]:

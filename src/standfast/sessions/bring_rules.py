@@ -14,7 +14,7 @@ from standfast.ground.errors import RunStateError, SessionBusyError
 from standfast.ground.jsonvalue import encode_value
 from standfast.sessions.generation_rules import KeptGeneration, kept_value
 from standfast.sessions.lease_rules import lease_state_in, open_run_value
-from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture
+from standfast.sessions.picture_rules import MOVED, ImportNote, Picture, RunPicture, note_in
 from standfast.sessions.port import Change, Load, Look, Name, Plan, Sight
 from standfast.sessions.rules import (
     BROUGHT,
@@ -62,7 +62,7 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
     def decide(sight: Sight) -> Plan[Decision[tuple[str, ...] | None]]:
         come = [run for run in cargo.moved if value_of(sight, BROUGHT + run.run_id) != run.token.encode()]
         note = sight.cells.get(IMPORTED)
-        if note is not None and note.alive and json.loads(note.value)[2] == cargo.note.token:
+        if note is not None and note.alive and note_in(note).token == cargo.note.token:
             return moved, []  # done before: its answer was lost
         was_there = (None, None) if there is None else (there.mark, there.generations_cell)
         is_there = (None, None) if sight.created is None else (sight.mark, value_of(sight, GENERATIONS))

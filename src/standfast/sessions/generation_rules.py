@@ -16,6 +16,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from standfast.ground.errors import NotFoundError
 from standfast.ground.jsonvalue import Item
 from standfast.sessions.lease_rules import Fence, fenced
@@ -29,11 +31,13 @@ from standfast.sessions.rules import (
     Report,
     as_time,
     check_head,
+    decoded,
     faulty,
     items_of,
     look,
     moved,
     ranges,
+    time_in,
     until_done,
     value_of,
 )
@@ -53,10 +57,20 @@ class KeptGeneration(NamedTuple):
     by: str | None = None
 
 
+_decode_kept = msgspec.json.Decoder(list[KeptGeneration]).decode
+
+
 def kept_in(sight: Sight) -> list[KeptGeneration]:
     """The generations of the present incarnation, oldest first."""
     cell = sight.cells.get(GENERATIONS)
-    return [KeptGeneration(*one) for one in json.loads(cell.value)] if cell is not None and cell.alive else []
+    return decoded(GENERATIONS, cell.value, _kept_in) if cell is not None and cell.alive else []
+
+
+def _kept_in(value: bytes) -> list[KeptGeneration]:
+    found = _decode_kept(value)
+    for one in found:
+        time_in(one.created)
+    return found
 
 
 def kept_value(kept: Sequence[KeptGeneration]) -> bytes:
@@ -233,4 +247,4 @@ def next_number(sight: Sight) -> int:
 def _numbers(sight: Sight) -> list[int]:
     """The boxes there are, those that another program's clear has left behind included."""
     cell = sight.cells.get(GENERATIONS)
-    return [] if cell is None else [number for number, *_ in json.loads(cell.value)]
+    return [] if cell is None else [one.number for one in decoded(GENERATIONS, cell.value, _kept_in)]

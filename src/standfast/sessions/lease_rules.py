@@ -18,7 +18,18 @@ import msgspec
 
 from standfast.ground.errors import LeaseLostError
 from standfast.sessions.port import Change, Done, Look, Name, Plan, Sight
-from standfast.sessions.rules import LEASE, OPEN_RUN, Decision, Lane, commit, look, until_done, value_of
+from standfast.sessions.rules import (
+    LEASE,
+    OPEN_RUN,
+    Decision,
+    Lane,
+    commit,
+    decoded,
+    look,
+    time_in,
+    until_done,
+    value_of,
+)
 
 TICKET_S = 3.0
 # How long a waiter may be silent before others are served; it writes again after a third of that.
@@ -55,13 +66,21 @@ class LeaseState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decoder = msgspec.json.Decoder(LeaseState)
+_open_run_in = msgspec.json.Decoder(tuple[str, int]).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def _lease_in(value: bytes) -> LeaseState:
+    found = _decoder.decode(value)
+    for at in (found.since, found.taken):
+        time_in(at)
+    return found
 
 
 def lease_state_in(sight: Sight) -> LeaseState:
     """What a session's lease cell says; it outlives a clear, so whether it is alive does not matter."""
     value = value_of(sight, LEASE)
-    return LeaseState() if value is None else _decoder.decode(value)
+    return LeaseState() if value is None else decoded(LEASE, value, _lease_in)
 
 
 # --- fencing ---------------------------------------------------------------------------------------------------------
@@ -117,7 +136,7 @@ def open_run_value(status: str, fence: Fence | None) -> bytes:
 def open_runs_in(sight: Sight) -> tuple[OpenRun, ...]:
     """The open runs of a session that was looked at with all their cells."""
     found = sorted((cell, value.value) for cell, value in sight.cells.items() if cell.startswith(OPEN_RUN))
-    return tuple(OpenRun(cell[len(OPEN_RUN) :], *msgspec.json.decode(value)) for cell, value in found)
+    return tuple(OpenRun(cell[len(OPEN_RUN) :], *decoded(cell, value, _open_run_in)) for cell, value in found)
 
 
 def is_under_way(sight: Sight, value: bytes | None) -> bool:
@@ -125,7 +144,7 @@ def is_under_way(sight: Sight, value: bytes | None) -> bool:
     held = lease_state_in(sight)
     if value is None or held.is_over(sight.now):
         return False
-    status, number = msgspec.json.decode(value)
+    status, number = decoded(OPEN_RUN, value, _open_run_in)
     return status == "running" and number in (0, held.number)  # 0: saved by one who does not say under which
 
 

@@ -8,9 +8,10 @@ rather than answered with what the caller has seen already.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -22,15 +23,19 @@ from standfast.sessions.port import Look, Name, Plan, Row, Rows, Sight
 from standfast.sessions.records import Hit, Holder, Origin, Record, RecordPage, RequestCost, RunUsage, SearchPage
 from standfast.sessions.rules import (
     GENERATIONS,
+    LATEST_S,
     LEASE,
     OPEN_RUN,
     ORIGIN,
+    SEALED,
     USAGE,
     as_time,
+    decoded,
     fault_of,
     items_of,
     listing,
     look,
+    time_in,
     unreported,
     usage_in_cells,
     value_of,
@@ -264,20 +269,40 @@ def holder(name: Name) -> Plan[Holder | None]:
     if held.is_over(sight.now):
         return None
     waiting = sum(not one.has_lapsed(sight.now) for one in held.tickets)
-    return Holder(held.holder, as_time(held.since), as_time(held.since + held.ttl_s), held.number, waiting)
+    until = as_time(min(held.since + held.ttl_s, LATEST_S))
+    return Holder(held.holder, as_time(held.since), until, held.number, waiting)
 
 
 def origin(name: Name) -> Plan[Origin | None]:
     """What the session was forked from (B14)."""
     sight = yield from look(Look(name, cells=(ORIGIN,), mark=False))
     cell = sight.cells.get(ORIGIN)
-    if cell is None or not cell.alive:
-        return None
-    try:
-        session_id, index, generation, at, *by = decode_value(cell.value)
-    except ValueError:
-        return None  # sealed, and this one has no key
+    if cell is None or not cell.alive or cell.value.startswith(SEALED):
+        return None  # or this one has no key
+    session_id, index, generation, at, *by = decoded(ORIGIN, cell.value, origin_in)
     return Origin(session_id, index, generation, as_time(at), *by)
+
+
+def origin_in(value: bytes) -> Sequence[Any]:
+    """What a session's cell says of where it came from: session, index, generation, time, and who where that is said.
+
+    Raises ValueError for what is no such cell.
+    """
+    found = decode_value(value)
+    if not isinstance(found, list):
+        raise ValueError("no list")
+    msgspec.convert(found[:4], tuple[str, int, str | None, float])
+    msgspec.convert(found[4:], Annotated[list[str], msgspec.Meta(max_length=1)])
+    time_in(found[3])
+    return found
+
+
+def costs_in(value: bytes) -> tuple[float, list[Item]]:
+    """What a cell of usage holds: when it was kept, and what each reply cost. Raises ValueError for what is none."""
+    at, requests = msgspec.convert(decode_value(value), tuple[float, list[dict[str, Any]]])
+    for one in requests:
+        cost_in(one)
+    return time_in(at), requests
 
 
 def usage(name: Name) -> Plan[list[RunUsage]]:
@@ -290,10 +315,9 @@ def usage_in(sight: Sight) -> list[RunUsage]:
     """The costs that a session's cells tell."""
     runs: dict[str, tuple[float, list[RequestCost]]] = {}
     for _, run_id, kept in usage_in_cells(sight):  # in the order of their numbers
-        try:
-            at, requests = decode_value(kept)
-        except ValueError:
-            continue  # sealed, and this one has no key: whoever has one reads it
+        if kept.startswith(SEALED):
+            continue  # and this one has no key: whoever has one reads it
+        at, requests = decoded(USAGE, kept, costs_in)
         latest, costs = runs.get(run_id, (at, []))
         costs += [cost_in(one) for one in requests]
         runs[run_id] = (max(at, latest), costs)

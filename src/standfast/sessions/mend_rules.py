@@ -19,7 +19,24 @@ from typing import Literal, NamedTuple
 from standfast.sessions.generation_rules import Boxes, everything, id_of_generation, kept_in, kept_numbers, kept_value
 from standfast.sessions.lease_rules import lease_state_in
 from standfast.sessions.port import Arrange, Change, Done, Look, Name, Plan, Range, Row, Rows, Sight, Tag
-from standfast.sessions.rules import GENERATIONS, LEASE, MEND, OPEN_RUN, commit, fault_of, faulty, look, value_of
+from standfast.sessions.rules import (
+    BROUGHT,
+    CELLS,
+    DIGESTS,
+    GENERATIONS,
+    LEASE,
+    MEND,
+    MOVING,
+    OPEN_RUN,
+    USAGE,
+    WRITER,
+    commit,
+    decoded,
+    fault_of,
+    faulty,
+    look,
+    value_of,
+)
 
 DIGEST_BYTES = 16
 
@@ -28,8 +45,9 @@ DIGEST_BYTES = 16
 
 
 def whole(name: Name) -> Plan[Sight]:
-    """A session as it is at one instant: its rows with their times, who holds it, its open runs and mends."""
-    asked = Look(name, (GENERATIONS, LEASE), (OPEN_RUN, MEND), rows=(Rows(times=True),), times=True)
+    """A session as it is at one instant: its rows with their times, and every cell that a rule reads later."""
+    families = (OPEN_RUN, MEND, WRITER, DIGESTS, USAGE, MOVING, BROUGHT)
+    asked = Look(name, CELLS, families, rows=(Rows(times=True),), times=True)
     return (yield from look(asked))
 
 
@@ -120,7 +138,8 @@ def rewritten(sight: Sight) -> dict[str, bytes | None]:
 
 
 def _newest_mend(sight: Sight) -> int:
-    return max((int(found.value) for cell, found in sight.cells.items() if cell.startswith(MEND)), default=0)
+    found = sight.cells.items()
+    return max((decoded(cell, one.value, int) for cell, one in found if cell.startswith(MEND)), default=0)
 
 
 def is_held(sight: Sight, is_gone: Callable[[str], bool]) -> bool:
@@ -157,7 +176,7 @@ def put_back(name: Name, wanted: Mend) -> Plan[PutBackOutcome]:
             return PutBackOutcome(
                 "absent", "it was not carried out, was undone already, or the session was cleared since"
             )
-        if _newest_mend(sight) > int(found.value):
+        if _newest_mend(sight) > decoded(cell, found.value, int):
             return PutBackOutcome(
                 "refused", "a later fix of the same session is in force", "Undo that one first, with its own file."
             )

@@ -12,7 +12,6 @@ anywhere in between finds the cell and goes on from there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
@@ -24,7 +23,8 @@ from standfast.ground.errors import SealKeyError
 from standfast.ground.jsonvalue import DIGEST_BYTES, Item, decode_value, encode_value
 from standfast.sessions.generation_rules import everything, kept_in
 from standfast.sessions.lease_rules import Fence, fenced
-from standfast.sessions.port import NOBODY, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
+from standfast.sessions.look_rules import costs_in, origin_in
+from standfast.sessions.port import NOBODY, Cell, Change, Done, Look, Name, Plan, Row, Rows, Sight, Tag
 from standfast.sessions.rules import (
     BRANCHES,
     BROUGHT,
@@ -40,6 +40,7 @@ from standfast.sessions.rules import (
     WRITER,
     Decision,
     commit,
+    decoded,
     look,
     runs_of,
     until_done,
@@ -125,6 +126,14 @@ class ImportNote(NamedTuple):
     digest: str
     source: str
     token: str
+
+
+_decode_note = msgspec.json.Decoder(ImportNote).decode
+
+
+def note_in(cell: Cell) -> ImportNote:
+    """What the cell of a session says of how it came here."""
+    return decoded(IMPORTED, cell.value, _decode_note)
 
 
 class MovingRun(NamedTuple):
@@ -220,12 +229,12 @@ def _pictured(name: Name, sight: Sight, boxes: Mapping[int, Sequence[Row]], runs
         generations,
         all_written(sight),
         _usage(sight),
-        decode_value(origin.value) if origin is not None and origin.alive else None,
+        decoded(ORIGIN, origin.value, origin_in) if origin is not None and origin.alive else None,
         {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive},
         closed,
         open_,
-        _moving(sight),
-        ImportNote(*json.loads(note.value)) if note is not None and note.alive else None,
+        moving_in(sight),
+        note_in(note) if note is not None and note.alive else None,
         untold,
         sight.mark,
         value_of(sight, GENERATIONS),
@@ -253,7 +262,10 @@ def is_text(data: bytes) -> bool:
 
 
 def _usage(sight: Sight) -> list[UsagePicture]:
-    return [UsagePicture(run_id, number, *decode_value(kept)) for number, run_id, kept in usage_in_cells(sight)]
+    return [
+        UsagePicture(run_id, number, *decoded(usage_cell(number, run_id), kept, costs_in))
+        for number, run_id, kept in usage_in_cells(sight)
+    ]
 
 
 def _runs(name: Name) -> Plan[list[RunPicture]]:
@@ -328,11 +340,18 @@ def is_continued(old: Picture, new: Picture) -> bool:
 # --- moving runs -----------------------------------------------------------------------------------------------------
 
 
-def _moving(sight: Sight) -> list[MovingRun]:
+_decode_moving = msgspec.msgpack.Decoder(
+    tuple[str, dict[str, str], int, bytes, dict[str, list[bytes]], float | None, str, str]
+).decode
+
+
+def moving_in(sight: Sight) -> list[MovingRun]:
+    """The runs that a session says are on their way to another place."""
     found = []
     for cell, value in sorted(sight.cells.items()):
         if cell.startswith(MOVING):
-            run_id, labels, revision, head, logs, created, token, target = msgspec.msgpack.decode(value.value)
+            moving = decoded(cell, value.value, _decode_moving)
+            run_id, labels, revision, head, logs, created, token, target = moving
             found.append(MovingRun(RunPicture(run_id, labels, revision, head, logs, created, token), target))
     return found
 
@@ -376,7 +395,7 @@ def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
     tokens = {run.run.token for run in runs}
 
     def decide(sight: Sight) -> Decision[None]:
-        there = [MOVING + one.run.run_id for one in _moving(sight) if one.run.token in tokens]
+        there = [MOVING + one.run.run_id for one in moving_in(sight) if one.run.token in tokens]
         conditions = {cell: value_of(sight, cell) for cell in there}
         return None, [Change(name, cells=conditions, put=dict.fromkeys(conditions))] if conditions else []
 
@@ -386,4 +405,4 @@ def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
 def brought_tokens(name: Name) -> Plan[set[str]]:
     """The moves that have brought a run to this session; they stay known when it is cleared."""
     sight = yield from look(Look(name, prefixes=(BROUGHT,), mark=False))
-    return {found.value.decode() for found in sight.cells.values()}
+    return {decoded(cell, found.value, bytes.decode) for cell, found in sight.cells.items()}

@@ -10,13 +10,14 @@ that are none are left where they are.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from standfast.ground.errors import NotFoundError, SessionConflictError
+from standfast.ground.errors import CorruptRecordError, NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, are_items, decode, decode_many
 from standfast.sessions.port import (
     Cell,
@@ -76,6 +77,12 @@ KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
 # Which runs were moved here must outlive it too, or repeating that move would bring one back that has acted since.
 # Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
+
+NOT_A_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, struct.error)
+"""What decoding raises for bytes that are something else than they should be."""
+
+LATEST_S = 253402300799.0
+"""The end of the year 9999: behind it Python has no time."""
 
 Report = Callable[[Row, str], None]
 """Told of each record that is no item, wherever one is left out of a history."""
@@ -176,6 +183,24 @@ def value_of(sight: Sight, cell: str) -> bytes | None:
     return None if found is None else found.value
 
 
+def decoded(cell: str, value: bytes, decode: Callable[[bytes], T]) -> T:
+    """Decode what a cell holds. Raises CorruptRecordError, which names the cell, for what its rule has not written."""
+    try:
+        return decode(value)
+    except NOT_A_VALUE as error:
+        raise CorruptRecordError(
+            f"what is kept in cell {cell[:80]!r} cannot be read: it was damaged ({type(error).__name__})",
+            "`standfast doctor` says in which session. Restore the store from a backup, or remove that cell.",
+        ) from error
+
+
+def time_in(value: object) -> float:
+    """A time of a cell that `as_time` can show; raises ValueError for what is none."""
+    if type(value) not in (int, float) or not 0 <= value <= LATEST_S:  # type: ignore[operator]  # a number, by then
+        raise ValueError(f"{value!r} is no time")
+    return float(value)  # type: ignore[arg-type]
+
+
 Decision = tuple[T, Step]
 """What a rule makes of what was seen: its result, and the step that has to be done for it (none: nothing has)."""
 
@@ -217,7 +242,7 @@ def usage_in_cells(sight: Sight) -> Iterator[tuple[int, str, bytes]]:
     for cell, found in sorted(sight.cells.items()):
         if cell.startswith(USAGE) and found.alive:
             number, _, run_id = cell[len(USAGE) :].partition("/")
-            yield int(number), run_id, found.value
+            yield decoded(cell, number.encode(), int), run_id, found.value
 
 
 # --- what is an item -------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from standfast.sessions.rules import (
     WRITER,
     as_time,
     commit,
+    decoded,
     every,
     head,
     listing,
@@ -43,6 +44,12 @@ from standfast.sessions.rules import (
 from standfast.sessions.writer_rules import AppendBatch, appended
 
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
+
+UNREADABLE = "unreadable"
+"""What a listing shows as the status of a run whose labels were damaged."""
+
+REVISION_DIGITS = 19
+# A revision has fewer: it is a number that every store can hold.
 
 CONVERSATION, LEFT_OPEN = "conversation", "left_open"
 # Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
@@ -134,22 +141,26 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
         logs = {log: list(records) for log, records in known.logs.items()}
         for cell in newer:
             _apply(logs, sight.cells.get(cell))
-        lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
+        lengths = decoded(LENGTHS, value_of(sight, LENGTHS) or b"{}", _lengths_in)
         kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
         return SavedRun(known.run_id, revision, head, kept, made_at)
+
+
+_lengths_in = msgspec.json.Decoder(dict[str, int]).decode
+_tails_in = msgspec.msgpack.Decoder(dict[str, tuple[int, list[bytes]]]).decode
 
 
 def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
     """Add what one save has brought to the logs."""
     if cell is not None:
-        for log, (start, records) in msgspec.msgpack.decode(cell.value).items():
+        for log, (start, records) in decoded(LOG, cell.value, _tails_in).items():
             logs.setdefault(log, [])[start:] = records
 
 
 def _parts(run_id: str, value: bytes) -> tuple[int, bytes]:
     """The revision and the rest of a head; raises what says why it has none."""
     revision, _, head = value.partition(b"|")
-    if revision.isdigit():
+    if revision.isdigit() and len(revision) < REVISION_DIGITS:
         return int(revision), head
     if value.startswith(SEALED):
         raise _sealed(run_id)
@@ -180,7 +191,7 @@ def saved(save: RunSave) -> Plan[tuple[Change | None, int]]:
             f"run {save.run_id!r} is at revision {revision} and {save.expect} was expected",
             "Another process resumed or removed it: load it again, and resume only if it is still waiting.",
         )
-    lengths: dict[str, int] = msgspec.json.decode(value_of(sight, LENGTHS) or b"{}")
+    lengths = decoded(LENGTHS, value_of(sight, LENGTHS) or b"{}", _lengths_in)
     for log, tail in save.tails.items():
         if not 0 <= tail.start <= lengths.get(log, 0):
             raise NotFoundError(
@@ -327,32 +338,34 @@ def list_runs(
     """Runs, newest change first, and the cursor of the next page."""
     labels = {key: value for key, value in (("status", status), ("session", session_id)) if value is not None}
     found = yield from listing("run", after, limit + 1, labels)
-    shown = [_summary(one) for one in found[:limit]]
+    shown = [summary(one) for one in found[:limit]]
     return shown, found[limit - 1].cursor if 0 < limit < len(found) else None
 
 
-def _summary(one: Listed) -> RunSummary:
+def summary(one: Listed) -> RunSummary:
+    """What a listing shows of a run; of one whose labels were damaged, that."""
+    revision = one.labels.get("revision", "")
     return RunSummary(
         one.id,
-        one.labels["status"],
+        one.labels.get("status", UNREADABLE),
         one.labels.get("session"),
-        one.labels["agent"],
+        one.labels.get("agent", ""),
         as_time(one.created),
         as_time(one.updated),
-        int(one.labels["revision"]),
+        int(revision) if revision.isdigit() and len(revision) < REVISION_DIGITS else 0,
     )
 
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
     """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
-    return [_summary(one) for one in (yield from every("run", {CONVERSATION: conversation_id}))]
+    return [summary(one) for one in (yield from every("run", {CONVERSATION: conversation_id}))]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
     """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
     running = yield from every("run", {"status": "running"})
     paused = yield from every("run", {"status": "paused"})
-    return [_summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
+    return [summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
 
 
 def delete_run(
@@ -406,4 +419,4 @@ def _is_as_listed(one: Listed, value: bytes) -> bool:
         return False
     revision, head = _parts(one.id, value)
     is_owned = "session" in one.labels or conversation_of(head) is not None
-    return str(revision) == one.labels["revision"] and not (is_left_open(head) and is_owned)
+    return str(revision) == one.labels.get("revision") and not (is_left_open(head) and is_owned)

@@ -39,6 +39,7 @@ from standfast.sessions.rules import (
     Popped,
     Report,
     check_head,
+    decoded,
     faulty,
     head,
     items_of,
@@ -85,7 +86,11 @@ def written_in(cell: Cell | None) -> Written:
 
 def _written(value: bytes, is_alive: bool) -> Written:
     """What the value of a writer's cell says; `is_alive`: as `Cell.alive`."""
-    total, base, chunks = _counts_in(value)
+    try:
+        total, base, chunks = _counts_in(value)
+    except struct.error:
+        decoded(WRITER, value, _counts_in)  # says so; not asked at first, because every append comes through here
+        raise
     return Written(total, base, chunks, value[_COUNTS_BYTES:]) if is_alive else Written(total, total)
 
 

@@ -202,6 +202,21 @@ async def _lost(path: Path) -> dict[str, Any]:
     return {}
 
 
+@case("damaged_cell")
+async def _cell(path: Path) -> dict[str, Any]:
+    await filled(path, HEALTHY)
+    values = "'sguest', 'lease', standfast_epoch, x'ff00' FROM agent_sessions"
+    sql(path, f"INSERT INTO agent_messages_standfast_cells (owner, name, epoch, value) SELECT {values}")
+    return {}
+
+
+@case("damaged_labels")
+async def _labels(path: Path) -> dict[str, Any]:
+    await paused(path)
+    sql(path, "UPDATE agent_messages_standfast_runs SET labels = '[1]'")
+    return {}
+
+
 @case("run_without_session")
 async def _gone(path: Path) -> dict[str, Any]:
     agent = Agent(name="Clerk", model=ScriptedModel([final("Hello.")]))
@@ -282,6 +297,7 @@ FOUND_OTHERWISE = {
     "open_call": "test_a_run_whose_worker_is_gone_is_found_with_the_call_that_had_begun",
     "unopened_record": "test_a_sealed_record_that_does_not_open_is_told_and_not_mended",
     "newer_layout": "test_a_newer_layout_is_a_finding_and_not_an_error",
+    "damaged_layout": "test_a_layout_that_was_damaged_is_a_finding_and_not_an_error",
     "unsafe_sqlite": "test_an_sqlite_with_the_reset_fault_is_told_by_who_else_writes",
     "old_sqlite": "test_an_sqlite_with_the_reset_fault_is_told_by_who_else_writes",
     "network_file_system": "test_a_network_file_system_is_known_by_the_table_of_mounts",
@@ -393,6 +409,22 @@ async def test_a_sealed_record_that_does_not_open_is_told_and_not_mended(tmp_pat
     await mend_store(store, tmp_path / "undo", clock=later)
     assert await session.get_items() == [user("hello")]
     assert [one.data for one in await session.corrupt_records()] == [one.data for one in before]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE standfast_schema SET version = 'two'",
+        "ALTER TABLE agent_sessions RENAME TO a; CREATE VIEW agent_sessions AS SELECT * FROM a",
+        "DROP TABLE agent_messages_standfast_cells",
+    ],
+)
+async def test_a_layout_that_was_damaged_is_a_finding_and_not_an_error(statement: str, tmp_path: Path) -> None:
+    path = await filled(tmp_path / "talks.db", HEALTHY)
+    sql(path, *statement.split("; "))
+    store = open_store(path, read_only=True)
+    assert "damaged_layout" in {one.kind for one in await found_in(store)}
+    await store.close()
 
 
 async def test_a_newer_layout_is_a_finding_and_not_an_error(tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ class Pointer:
         self.at: At | None = None
 
 
+_decode = msgspec.json.Decoder(Branches).decode
+
+
 def encoded(branches: Branches) -> bytes:
     """The branches as a cell."""
     return msgspec.json.encode(branches)
@@ -92,13 +95,13 @@ def sessions_in(cell: bytes | None) -> list[str]:
     """The ids of the sessions that the branches of a conversation are kept in, as its cell says (None: it has none)."""
     if cell is None:
         return []
-    found = msgspec.json.decode(cell, type=Branches)
+    found = rules.decoded(BRANCHES, cell, _decode)
     return [*([found.main] if found.main else []), *(branch.id for branch in found.made.values())]
 
 
 def check_own(session_id: str, cell: bytes) -> None:
     """Raise ValueError unless a cell of branches is one that this session has made: it names no other session's."""
-    found = msgspec.json.decode(cell, type=Branches)
+    found = _decode(cell)
     known = {branch: one.id for branch, one in found.made.items()} | ({MAIN: found.main} if found.main else {})
     for branch, kept_in in known.items():
         begins = branch_session_id(session_id, branch, "")
@@ -113,7 +116,7 @@ def renewed(session_id: str, cell: bytes) -> bytes:
     The same cell gets the same ids each time, so that a repeat is known as one. Raises ValueError for what is no such
     cell.
     """
-    found = msgspec.json.decode(cell, type=Branches)
+    found = _decode(cell)
     if not all(map(is_name, (*found.made, *found.used))) or found.current not in (MAIN, *found.made):
         raise ValueError("a branch has no name, or the current one is not there")
 
@@ -130,7 +133,7 @@ def known(name: Name) -> Plan[tuple[Branches | None, bytes | None]]:
     sight = yield from rules.look(Look(name, cells=(BRANCHES,), mark=False))
     cell = sight.cells.get(BRANCHES)
     value = None if cell is None else cell.value
-    return (msgspec.json.decode(cell.value, type=Branches) if cell is not None and cell.alive else None), value
+    return (rules.decoded(BRANCHES, cell.value, _decode) if cell is not None and cell.alive else None), value
 
 
 def current(name: Name, pointer: Pointer, at: At | None) -> Plan[tuple[Branches, str]]:

@@ -19,6 +19,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import quote
 
 from standfast.backends.sqlite import upgrade_from_1
@@ -107,7 +108,23 @@ def connected(path: str, options: str, busy_ms: int = WRITER_BUSY_MS) -> sqlite3
         uri=not in_memory,
     )
     db.text_factory = bytes
+    if _can_distrust():
+        db.execute("PRAGMA trusted_schema=OFF")  # what a stranger's file defines calls no function with effects
     return db
+
+
+@lru_cache(maxsize=1)
+def _can_distrust() -> bool:
+    """Whether this SQLite lets our own indexes call `json_extract` where a file's schema is not trusted."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.execute("PRAGMA trusted_schema=OFF")
+        db.execute("CREATE TABLE t (a)")
+        try:
+            db.execute("CREATE INDEX i ON t (json_extract(a, '$.b'))")
+            db.execute("INSERT INTO t VALUES ('{}')")
+        except sqlite3.OperationalError:
+            return False
+        return True
 
 
 def set_up_writer(db: sqlite3.Connection) -> None:

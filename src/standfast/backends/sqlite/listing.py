@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from standfast.backends.sqlite.statements import Statements
-from standfast.backends.sqlite.values import BEYOND, as_seconds, as_text, label_text, labels_in
+from standfast.backends.sqlite.values import BEYOND, as_number, as_seconds, as_text, label_text, labels_in
 from standfast.sessions.answering import read_cursor
 from standfast.sessions.port import Kind, Listed
 
@@ -51,7 +51,7 @@ def order(db: sqlite3.Connection, sql: Statements) -> tuple[int, int, int]:
     All of it is read from what is there, so that a change writes nothing beside the session's own row.
     """
     changed, seen, newest = db.execute(sql.order).fetchone() or (0, 0, db.execute(sql.newest_id).fetchone()[0])
-    return changed, seen or 0, newest or 0
+    return as_number(changed), as_number(seen), as_number(newest)
 
 
 def _foreign(db: sqlite3.Connection, sql: Statements) -> dict[str, int]:

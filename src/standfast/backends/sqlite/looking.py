@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from standfast.backends.sqlite.rows import RowsOf, all_bytes, as_rows
 from standfast.backends.sqlite.statements import AFTER, AT_ONCE_MAX, LATEST, ROW_COLUMNS, WHOLE, Statements
-from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds, labels_in
+from standfast.backends.sqlite.values import BEYOND, as_bytes, as_seconds, as_text, labels_in
 from standfast.sessions.port import Ask, Cell, Kind, Look, Name, Row, Rows, Sight
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class State:
         self.owner = name[0][0] + name[1]
         _, self.created, updated, self.labels, epoch, edition, first, newest = row
         self.updated: bytes | None = None if updated is None else as_bytes(updated)
-        self.epoch: bytes = epoch or NO_EPOCH
+        self.epoch: bytes = (epoch if type(epoch) is bytes else as_bytes(epoch)) if epoch else NO_EPOCH
         self.edition, self.first, self.newest = edition or 0, first or 0, newest or 0
         self.cells: dict[str, _Stored | None] = {}
         self.made: str | None = None  # when it was made, if not now: to be written with its next touch
@@ -126,7 +126,7 @@ class Looking:
                 if self._beside is not None:
                     cells |= self._beside.cells(self.db, look.name.id, prefix)
                 for found, epoch, value in self.db.execute(self._sql.cells_between, (state.owner, *between(prefix))):
-                    cells[found.decode()] = Cell(value, epoch == state.epoch)
+                    cells[as_text(found)] = Cell(as_bytes(value), epoch == state.epoch)
         if not look.rows and not look.times and look.upto is None and not look.count:
             return Sight(mark=state.mark if look.mark else "", now=self._now, cells=cells)
         self.flush()
@@ -134,7 +134,7 @@ class Looking:
         return Sight(
             mark=state.mark,
             now=self._now,
-            epoch=state.epoch.decode(),
+            epoch=as_text(state.epoch),
             created=as_seconds(state.created) if made else None,
             updated=as_seconds(state.updated) if made else None,
             labels=labels_in(state.labels) if look.times and state.labels else {},
@@ -255,8 +255,9 @@ class Looking:
             for place, epoch, value in self.db.execute(self._sql.cells_of(len(pairs) // 2), pairs).fetchall():
                 if place < len(some):
                     of, name = some[place]
-                    of.cells[name] = (epoch, value)
-                    self._known_bytes += len(value)
+                    data = value if type(value) is bytes else as_bytes(value)
+                    of.cells[name] = (epoch, data)
+                    self._known_bytes += len(data)
 
 
 def is_one_statement(look: Look) -> bool:

@@ -32,7 +32,7 @@ from standfast.backends.sqlite.schema import Tables
 from standfast.backends.sqlite.scratch_tables import tables_beginning
 from standfast.backends.sqlite.statements import statements
 from standfast.backends.sqlite.store import Transaction
-from standfast.ground.errors import NotADatabaseError, StoreTimeoutError
+from standfast.ground.errors import NotADatabaseError, StoreTimeoutError, StoreUnavailableError
 from standfast.sessions.port import Plan, carried_out
 
 T = TypeVar("T")
@@ -124,6 +124,10 @@ class ReadOnlyFile:
             if look_beside(self.path) != beside:
                 return False, None, None  # it was changed under the question
             raise _translated(error, self.path) from error
+        except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a schema that is no text
+            raise StoreUnavailableError(
+                f"{self.path!r} is damaged: its schema is no text", "Restore it from a backup."
+            ) from error
         if how == "ro":
             return True, result, None
         return look_beside(self.path) == beside, result, None

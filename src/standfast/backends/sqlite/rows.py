@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, overload
 
 from standfast.backends.sqlite.statements import Statements, chunks
-from standfast.backends.sqlite.values import as_bytes, time_text
+from standfast.backends.sqlite.values import as_bytes, as_number, as_text, time_text
 from standfast.sessions.port import Load, NewRows, Row, Tag, as_tag
 
 _as_row = partial(tuple.__new__, Row)  # as `as_tag`
@@ -71,8 +71,8 @@ def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
         else:
             name = names.get(writer)
             if name is None:
-                name = names[writer] = as_bytes(writer).decode()
-            tag = as_tag((name, ordinal or 0, replaces or 0))
+                name = names[writer] = as_text(writer)
+            tag = as_tag((name, as_number(ordinal), as_number(replaces)))
         rows.append(_as_row((ref, data if type(data) is bytes else as_bytes(data), tag)))
     return rows
 

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from standfast.backends.sqlite import upgrade_from_1
 from standfast.carrying.sdk_tables import SQLALCHEMY_VERSION, check_table_names
-from standfast.ground.errors import InvalidNameError, SchemaTooNewError, StoreUnavailableError
+from standfast.ground.errors import CorruptRecordError, InvalidNameError, SchemaTooNewError, StoreUnavailableError
 from standfast.sessions.port import Cell
 
 _LABEL = re.compile(r"[a-z_]+\Z")
@@ -227,6 +227,7 @@ def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
 
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:
     """The version this pair of tables has in the file; 0 where standfast has not been yet."""
+    _refuse_views(db, tables)
     version = _version_in(db, VERSIONS_TABLE, tables) or min(1, _version_in(db, upgrade_from_1.VERSIONS_TABLE, tables))
     if version >= SQLALCHEMY_VERSION:
         raise SchemaTooNewError(
@@ -245,7 +246,26 @@ def version_of(db: sqlite3.Connection, tables: Tables) -> int:
 def _version_in(db: sqlite3.Connection, versions: str, tables: Tables) -> int:
     known = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (versions,)).fetchone()
     row = known and db.execute(f"SELECT version FROM {versions} WHERE tables = ?", (tables.key,)).fetchone()
+    if row and type(row[0]) is not int:
+        raise CorruptRecordError(
+            f"the layout of the tables {tables.sessions!r} and {tables.messages!r} cannot be read: {versions} holds "
+            "no number; they were left as they are",
+            f"Restore the file from a backup, or put the layout's number ({VERSION}) into that table.",
+        )
     return int(row[0]) if row else 0
+
+
+def _refuse_views(db: sqlite3.Connection, tables: Tables) -> None:
+    """Refuse a view where a table belongs: whatever it is made of would be run, and it may have no end."""
+    names = [VERSIONS_TABLE, tables.sessions, tables.messages, *map(tables.own, _OWN)]
+    marks = ", ".join("?" * len(names))
+    there = f"SELECT name FROM main.sqlite_master WHERE type = 'view' AND name COLLATE NOCASE IN ({marks})"
+    found = db.execute(there, names).fetchone()
+    if found is not None:
+        raise CorruptRecordError(
+            f"{bytes(found[0]).decode(errors='replace')!r} is a view and must be a table; nothing was read",
+            "Do not use this file: it was changed by another program. Restore it from a backup.",
+        )
 
 
 def migrate(db: sqlite3.Connection, tables: Tables) -> bool:

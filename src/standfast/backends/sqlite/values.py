@@ -52,7 +52,7 @@ def as_seconds(value: object) -> float:
             return (_whole_seconds(value[:19]) * 1e6 + int(value[20:])) / 1e6  # as `now_text` writes: nearly always
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         return _as_time(text).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0  # somebody else's notion of a time; not worth failing a listing
 
 
@@ -75,8 +75,17 @@ def labels_in(stored: str | bytes | None) -> dict[str, str]:
     """What `labels_text` was given."""
     if not stored:
         return {}
-    found = json.loads(stored)
-    return {label: value.replace("\x1b0", "\0").replace("\x1b1", "\x1b") for label, value in found.items()}
+    try:
+        found = json.loads(stored)
+    except (ValueError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return {}  # another program's: whoever needs a label says that it is missing
+    return {
+        label: value.replace("\x1b0", "\0").replace("\x1b1", "\x1b")
+        for label, value in found.items()
+        if isinstance(value, str)
+    }
 
 
 def label_text(value: str) -> str:
@@ -91,6 +100,11 @@ def label_text(value: str) -> str:
 def as_text(value: object) -> str:
     """A stored name for people to read; another program's may be no text, and is shown as well as it can be."""
     return value if isinstance(value, str) else as_bytes(value).decode(errors="backslashreplace")
+
+
+def as_number(value: object) -> int:
+    """A stored number; 0 where there is none, or another program has put something else."""
+    return value if type(value) is int else 0
 
 
 def as_bytes(value: object) -> bytes:

@@ -3,7 +3,6 @@
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,8 +11,10 @@ from standfast.backends.sqlite.files import LOCK_SUFFIX, has_reset_fault
 from standfast.backends.sqlite.read_only import ReadOnlyFile
 from standfast.backends.sqlite.schema import Tables, quoted
 from standfast.backends.sqlite.upgrade_from_1 import LOCK_SUFFIX as OLD_LOCK_SUFFIX
-from standfast.ground.errors import StoreError, StoreUnavailableError
+from standfast.ground.errors import CorruptRecordError, StoreError, StoreUnavailableError
 from standfast.operators.doctor.findings import Finding, finding
+from standfast.sessions.generation_rules import kept_in
+from standfast.sessions.port import Cell, Sight
 from standfast.sessions.rules import GENERATIONS, SEALED
 
 LOG_BYTES_MAX = 64 << 20
@@ -80,16 +81,21 @@ def inside(file: ReadOnlyFile, timeout_s: float) -> list[Finding]:
     try:
         return file.asked(lambda db, _: [*_damage(db), *_stray_rows(db, file.tables)], timeout_s)
     except StoreUnavailableError as error:
-        if not is_damage(error):
+        kind = damage_of(error)
+        if kind is None:
             raise
-        return [finding("damaged_file", "store", str(error.__cause__))]
+        return [finding(kind, "store", str(error.__cause__))]
 
 
-def is_damage(error: StoreError) -> bool:
-    """Whether this error says that the file's pages are damaged."""
+def damage_of(error: StoreError) -> str | None:
+    """The kind of finding that an error is: damaged pages, or tables that are not as they should be; None: neither."""
     cause = error.__cause__
+    if isinstance(cause, UnicodeDecodeError):
+        return "damaged_file"
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    return isinstance(cause, sqlite3.DatabaseError) and code == sqlite3.SQLITE_CORRUPT
+    if not isinstance(cause, sqlite3.DatabaseError):
+        return None
+    return {sqlite3.SQLITE_CORRUPT: "damaged_file", sqlite3.SQLITE_ERROR: "damaged_layout"}.get(code)
 
 
 def _damage(db: sqlite3.Connection) -> Iterator[Finding]:
@@ -111,7 +117,7 @@ def _stray_rows(db: sqlite3.Connection, tables: Tables) -> Iterator[Finding]:
     cells, archive = quoted(tables.own("cells")), quoted(tables.own("archive"))
     kept: dict[str, set[int] | None] = {}
     for owner, value in db.execute(f"SELECT owner, value FROM {cells} WHERE name = ?", (GENERATIONS,)).fetchall():
-        kept[_text(owner)[1:]] = None if value.startswith(SEALED) else {number for number, *_ in json.loads(value)}
+        kept[_text(owner)[1:]] = _numbers_in(value)
     for session_id, number, count in db.execute(
         f"SELECT session_id, generation, count(*) FROM {archive} GROUP BY session_id, generation"
     ).fetchall():
@@ -120,6 +126,16 @@ def _stray_rows(db: sqlite3.Connection, tables: Tables) -> Iterator[Finding]:
         if known is not None and number not in known:
             detail = f"{count} rows of generation {number}"
             yield finding("rows_without_generation", f"session {named!r}", detail, session_id=named)
+
+
+def _numbers_in(value: object) -> set[int] | None:
+    """The generations that a cell names; None if that cannot be known: it is sealed, or damaged."""
+    if not isinstance(value, bytes) or value.startswith(SEALED):
+        return None
+    try:
+        return {one.number for one in kept_in(Sight(cells={GENERATIONS: Cell(value, alive=True)}))}
+    except CorruptRecordError:
+        return None
 
 
 def _text(value: object) -> str:

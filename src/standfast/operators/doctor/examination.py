@@ -15,8 +15,9 @@ from typing import NamedTuple
 from standfast.backends.sqlite import holders
 from standfast.engine.run_store import RunSummary
 from standfast.ground.durations import check_seconds
-from standfast.ground.errors import NotFoundError, RunStateError, SchemaTooNewError, StoreError
+from standfast.ground.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, StoreError
 from standfast.operators.doctor import database_file
+from standfast.operators.doctor.cell_faults import without_faults
 from standfast.operators.doctor.diagnosis import Diagnosis, diagnose
 from standfast.operators.doctor.findings import Finding, finding
 from standfast.operators.run_view import RunView
@@ -25,7 +26,7 @@ from standfast.sessions.lease_rules import lease_state_in, open_runs_in
 from standfast.sessions.mend_rules import whole
 from standfast.sessions.port import Look, Name, Plan, Sight
 from standfast.sessions.rules import LEASE, OPEN_RUN, listing, look, value_of
-from standfast.sessions.run_rules import HEAD
+from standfast.sessions.run_rules import HEAD, UNREADABLE
 
 QUIET_FOR_S = 15 * 60.0
 # Programs without leases write a call before its output: what looks broken may be a turn under way.
@@ -82,10 +83,14 @@ class Examination:
         except SchemaTooNewError as error:
             yield finding("newer_layout", "store", error.what)
             return
+        except CorruptRecordError as error:
+            yield finding("damaged_layout", "store", error.what)
+            return
         except StoreError as error:
-            if not database_file.is_damage(error):
+            kind = database_file.damage_of(error)
+            if kind is None:
                 raise
-            yield finding("damaged_file", "store", str(error.__cause__))
+            yield finding(kind, "store", str(error.__cause__))
             return
         if self._store.file is not None and layout.version is not None and layout.version < 2:
             self._is_foreign = not layout.version
@@ -94,9 +99,10 @@ class Examination:
             async for one in self._everything():
                 yield one
         except StoreError as error:
-            if not database_file.is_damage(error):
+            kind = database_file.damage_of(error)
+            if kind is None:
                 raise
-            yield finding("damaged_file", "store", str(error.__cause__))
+            yield finding(kind, "store", str(error.__cause__))
         if self._store.file is not None:
             for one in await asyncio.to_thread(self._of_file):
                 yield one
@@ -141,6 +147,15 @@ class Examination:
                 after = page.after
                 if after is None:
                     break
+        after = None
+        while self._wanted is None:  # without its labels nothing says whose run it is
+            page = await self._store.runs(after=after, limit=PAGE)
+            for run in page.runs:
+                if run.status == UNREADABLE or not run.revision:
+                    yield _of(run, "damaged_labels", "")
+            after = page.after
+            if after is None:
+                break
 
     async def _of_run(self, run: RunSummary, there: dict[str, bool]) -> AsyncIterator[Finding]:
         if run.status == "done":
@@ -154,7 +169,7 @@ class Examination:
             view = await self._store.run(run.run_id)
         except NotFoundError:
             return  # it has gone since it was listed
-        except RunStateError as error:
+        except (RunStateError, CorruptRecordError) as error:
             yield _of(run, "unreadable_run", error.what)
             return
         age = self._now() - run.updated_at.timestamp()
@@ -245,10 +260,15 @@ async def read(store: Store, wanted: Sequence[str] | None, clock: Clock | None) 
 
 
 def _one(name: Name, clock: Clock | None) -> Plan[tuple[Diagnosis, Sight] | None]:
-    sight = yield from whole(name)
+    sight, faults = without_faults((yield from whole(name)))
     if sight.created is None and not sight.rows[0]:
         return None
-    return diagnose(name, sight, sight.now if clock is None else clock(), holders.is_gone), sight
+    diagnosis = diagnose(name, sight, sight.now if clock is None else clock(), holders.is_gone)
+    where = f"session {name.id!r}"
+    damaged = [
+        finding("damaged_cell", where, f"{cell}: {why}", session_id=name.id) for cell, why in sorted(faults.items())
+    ]
+    return diagnosis._replace(findings=[*damaged, *diagnosis.findings]), sight
 
 
 def _some(after: str | None, clock: Clock | None) -> Plan[Part]:

@@ -115,6 +115,18 @@ KINDS: dict[str, Kind] = {
         "Whoever takes the session looks for it in vain; nothing of it can be resumed.",
         "Clear or copy the session to be rid of the entry; a backup may have the run.",
     ),
+    "damaged_cell": Kind(
+        "broken",
+        "a cell of a session that cannot be read",
+        "Its items can be read; whatever needs the cell is refused: a run, an undo, a copy, or what it shows.",
+        "Restore a backup. Or read its items, add them to a new session, and clear this one.",
+    ),
+    "damaged_labels": Kind(
+        "broken",
+        "a saved run whose labels cannot be read",
+        "Listings do not find it by status or session, and recover does not go on with it.",
+        "Resume it by its id with Runner.resume, which writes them anew; or remove it with Store.delete_run().",
+    ),
     "run_without_session": Kind(
         "watch",
         "a run that is done, of a session that is not there",
@@ -164,6 +176,12 @@ KINDS: dict[str, Kind] = {
         "tables of a layout that this release does not know",
         "Nothing in it can be read or written by this release; it was left as it is.",
         "Upgrade standfast.",
+    ),
+    "damaged_layout": Kind(
+        "broken",
+        "tables whose layout cannot be known, or a view where a table belongs",
+        "Nothing in the file is read or written; it was left as it is.",
+        "Do not use the file: another program has changed it. Restore a backup.",
     ),
     "unsafe_sqlite": Kind(
         "watch",
