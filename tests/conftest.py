@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import servers
+from tests.helpers.clauses import named_clauses
 from tests.helpers.sdk_sessions import close_the_sdks_sessions
 
 __all__ = ["close_the_sdks_sessions"]  # a fixture of every test, by being imported
@@ -35,8 +35,8 @@ def _enter_voice_clauses(items: list[pytest.Item]) -> None:
     """Enter tests of voice calls in the scorecard under the clauses that their docstrings name."""
     for item in items:
         if any(folder in str(item.path) for folder in VOICE):
-            text = getattr(getattr(item, "function", None), "__doc__", None) or ""
-            named = sorted(set(re.findall(r"\bE(?:1[0-5]|[1-9])\b", text)))
+            text = getattr(getattr(item, "function", None), "__doc__", None)
+            named = sorted(clause_id for clause_id in named_clauses(text) if clause_id[0] == "E")
             if named:
                 item.add_marker(pytest.mark.clause(*named, backend="calls"))
 
