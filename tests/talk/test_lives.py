@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from talk.mutants import MUTANTS, Mutant
+from talk.mistaken_parts import wrong_parts
 from talk.world import World
+
+from tests.mistakes.registry import Mistake, proving
 
 LIVES = 60
 SEARCHED = 400
@@ -16,11 +18,12 @@ def test_a_call_holds_whatever_happens(seed: int):
     World(seed).live().check()
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.replace(" ", "-"))
-def test_a_wrong_call_is_noticed(mutant: Mutant):
+@pytest.mark.tier("deep")
+@pytest.mark.parametrize("mistake", proving("lives"), ids=lambda mistake: mistake.id)
+def test_a_wrong_call_is_noticed(mistake: Mistake):
     """The lives above can fail: for each of these faults there is one that does."""
-    parts = mutant.parts()
-    for seed in (*range(mutant.seed, mutant.seed + SEARCHED),):
+    parts = wrong_parts(mistake)
+    for seed in range(mistake.seed, mistake.seed + SEARCHED):
         try:
             World(seed, parts=parts).live().check()
         except Exception:
