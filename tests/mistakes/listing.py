@@ -22,7 +22,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Write the tests that are left after selection, each with its clauses and the servers that it needs."""
     path = session.config.getoption("--clauses-to")
     if path:
-        found = {item.nodeid: _described(item) for item in session.items if not item.get_closest_marker("tier")}
+        found = {item.nodeid: _described(item) for item in session.items}
         Path(path).write_text(json.dumps(found, indent=0), encoding="utf-8")
 
 
