@@ -59,6 +59,8 @@ class Verdict:
     seconds: float = 0.0
     tests: int = 0
     hung: list[str] = field(default_factory=list)
+    is_proved: bool = False
+    """Whether the test that caught it was seen to pass without it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -123,11 +125,15 @@ class Book:
         """Keep a verdict, at once and whole."""
         with self._lock:
             self.verdicts[mistake.id] = verdict
-            text = json.dumps({name: vars(one) for name, one in sorted(self.verdicts.items())}, indent=1)
-            draft = self._path.with_suffix(".draft")
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(self._path)
-            self._timed.write_text(json.dumps(dict(self.durations), indent=0), encoding="utf-8")
+            self.save()
+
+    def save(self) -> None:
+        """Write all verdicts."""
+        draft = self._path.with_suffix(".draft")
+        text = json.dumps({name: vars(one) for name, one in sorted(self.verdicts.items())}, indent=1)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(self._path)
+        self._timed.write_text(json.dumps(dict(self.durations), indent=0), encoding="utf-8")
 
 
 def digest_of(mistake: Mistake) -> str:
@@ -147,14 +153,13 @@ def _run(due: Sequence[Mistake], book: Book, jobs: int) -> None:
     first = copies.get()
     tests = first.list_tests()
     copies.put(first)
-    proved = Proved()
     done = itertools.count(1)
 
     def one(mistake: Mistake) -> None:
         copy = copies.get()
         try:
             before = book.verdicts.get(mistake.id)
-            verdict = copy.try_out(mistake, tests, before.check if before else "", proved)
+            verdict = copy.try_out(mistake, tests, before.check if before else "")
             book.enter(mistake, verdict)
             said = verdict.check if verdict.outcome == CAUGHT else f"{verdict.outcome.upper()} {verdict.check}"
             print(f"{next(done)}/{len(due)} {mistake.id}: {said} ({verdict.seconds:.0f} s)", flush=True)
@@ -166,24 +171,27 @@ def _run(due: Sequence[Mistake], book: Book, jobs: int) -> None:
         try:
             for future in futures:
                 future.result()
-        except BaseException:
+            _prove(book, copies.get())
+        finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            Child.end_all()
-            raise
+            for zygote in list(Zygote.living):
+                zygote.end()
 
 
-class Proved:
-    """Tests that were seen to pass without any mistake, so that a failure of theirs says something."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, bool] = {}
-
-    def passes(self, copy: Copy, test: str) -> bool:
-        """Return whether the test passes on a copy as it is, looked at once."""
-        if test not in self._known:
-            outcomes, code = copy.run_tests([test])
-            self._known[test] = code == 0 and any(one["outcome"] == "passed" for one in outcomes)
-        return self._known[test]
+def _prove(book: Book, copy: Copy) -> None:
+    """Run each test that caught a mistake on a copy without one: a test that fails there has caught nothing."""
+    caught = {name: one for name, one in book.verdicts.items() if one.outcome == CAUGHT and not one.is_proved}
+    tests = sorted({one.check for one in caught.values() if "::" in one.check})
+    passed = set()
+    if tests:
+        print(f"{len(tests)} tests that caught something run without a mistake", flush=True)
+        passed = {one["test"] for one in copy.run_tests(tests, stop=False)[0] if one["outcome"] == "passed"}
+    for name, one in caught.items():
+        one.is_proved = one.check in passed or "::" not in one.check
+        if not one.is_proved:
+            print(f"{one.check} fails without {name} too", flush=True)
+            one.outcome = UNPROVEN
+    book.save()
 
 
 @dataclass(frozen=True)
@@ -207,7 +215,7 @@ def selection(mistake: Mistake, tests: Iterable[Listed], hint: str, seconds: Map
 
     def rank(one: Listed) -> tuple[Any, ...]:
         is_near = any(place in one.test for place in places)
-        is_named = bool(mistake.check) and one.check == mistake.check
+        is_named = (bool(mistake.check) and one.check == mistake.check) or one.test.endswith(f"[{mistake.seed}]")
         return (not is_named, not is_near, round(seconds.get(one.test, 1.0)), len(one.clauses))
 
     chosen = sorted((one for one in tests if one.clauses & set(mistake.clauses)), key=rank)
@@ -234,13 +242,14 @@ class Copy:
                 shutil.copytree(source, folder / name, symlinks=True)  # with times, so that compiled files stay valid
             elif source.exists():
                 shutil.copy2(source, folder / name)
+        self._zygote = Zygote(folder)
 
     def list_tests(self) -> list[Listed]:
         """Collect the short tier, with the clauses of each test."""
         path = STATE / "tests.json"
         path.unlink(missing_ok=True)
         out = STATE / "collecting.txt"
-        Child([*PYTEST, "--collect-only", "-q", "--clauses-to", str(path), *SHORT_TIER, "tests"], self, out).wait(900)
+        self._zygote.run([*PYTEST, "--collect-only", "-q", "--clauses-to", str(path), *SHORT_TIER, "tests"], out, 900)
         if not path.exists():
             raise SystemExit(f"the tests could not be collected; see {out.relative_to(ROOT)}")
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -248,32 +257,25 @@ class Copy:
             Listed(test, frozenset(one["clauses"]), tuple(one["needs"]), one["check"]) for test, one in found.items()
         ]
 
-    def try_out(self, mistake: Mistake, tests: Sequence[Listed], hint: str, proved: Proved) -> Verdict:
+    def try_out(self, mistake: Mistake, tests: Sequence[Listed], hint: str) -> Verdict:
         """Plant the mistake, run the selection for its clauses until a test fails, and say which."""
         began = time.monotonic()
         verdict = Verdict(digest_of(mistake), SURVIVED)
         if not mistake.file:
             self._try_backend(mistake, tests, verdict)
         else:
-            unreliable: set[str] = set()
-            while verdict.outcome != CAUGHT:
-                with self._planted(mistake):
-                    failed = self._first_failure(mistake, tests, hint, verdict, unreliable)
-                if failed is None:
-                    break
-                if proved.passes(self, failed["test"]):
-                    verdict.outcome, verdict.check, verdict.seen = CAUGHT, failed["test"], failed["seen"]
-                else:
-                    unreliable.add(failed["test"])
-                    verdict.outcome, verdict.check = UNPROVEN, failed["test"]
+            with self._planted(mistake):
+                failed = self._first_failure(mistake, tests, hint, verdict)
+            if failed is not None:
+                verdict.outcome, verdict.check, verdict.seen = CAUGHT, failed["test"], failed["seen"]
         verdict.seconds = round(time.monotonic() - began, 1)
         return verdict
 
     def _first_failure(
-        self, mistake: Mistake, tests: Sequence[Listed], hint: str, verdict: Verdict, unreliable: set[str]
+        self, mistake: Mistake, tests: Sequence[Listed], hint: str, verdict: Verdict
     ) -> dict[str, Any] | None:
         """Return the outcome of the first test that fails by what it sees; None if all pass."""
-        looked_at = set(unreliable)
+        looked_at: set[str] = set()
         for stage in selection(mistake, tests, hint, self._durations):
             while wanted := [one.test for one in stage if one.test not in looked_at]:
                 outcomes, code = self.run_tests(wanted)
@@ -295,22 +297,21 @@ class Copy:
         path = STATE / f"{self.folder.name}.backend.json"
         path.unlink(missing_ok=True)
         command = ["-m", "tests.mistakes.wrong_backend", mistake.id, str(path), *sorted(checks)]
-        Child(command, self, STATE / f"{self.folder.name}.txt").wait(STAGE_S)
+        self._zygote.run(command, STATE / f"{self.folder.name}.txt", STAGE_S)
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         verdict.tests = len(checks)
         if found.get("check"):
             verdict.outcome, verdict.check, verdict.seen = CAUGHT, found["check"], found["seen"]
 
-    def run_tests(self, tests: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-        """Run tests until one fails; return the outcomes of those that ran, and pytest's exit code."""
+    def run_tests(self, tests: Sequence[str], *, stop: bool = True) -> tuple[list[dict[str, Any]], int]:
+        """Run tests, until one fails or all; return the outcomes of those that ran, and pytest's exit code."""
         path = STATE / f"{self.folder.name}.outcomes.jsonl"
         path.unlink(missing_ok=True)
         chosen = STATE / f"{self.folder.name}.tests"
         chosen.write_text("\n".join(tests), encoding="utf-8")
-        limits = ["-x", "-q", "-p", "no:randomly", f"--timeout={TEST_S}", "--outcomes-to", str(path)]
-        code = Child([*PYTEST, *limits, *SHORT_TIER, f"@{chosen}"], self, STATE / f"{self.folder.name}.txt").wait(
-            STAGE_S
-        )
+        options = [*(["-x"] if stop else []), "-q", f"--timeout={TEST_S}", "--outcomes-to", str(path)]
+        command = [*PYTEST, *options, *SHORT_TIER, f"@{chosen}"]
+        code = self._zygote.run(command, STATE / f"{self.folder.name}.txt", STAGE_S if stop else 3_600)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         outcomes = [json.loads(line) for line in lines]
         self._durations.update({one["test"]: one["seconds"] for one in outcomes if one["outcome"] == "passed"})
@@ -342,47 +343,52 @@ class Planting:
 PYTEST = ["-m", "pytest", "-p", "tests.mistakes.listing"]
 
 
-class Child:
-    """A Python process in a copy, in a process group of its own, so that what it starts ends with it."""
+class Zygote:
+    """A Python process in a copy that forks a child for each command (tests/mistakes/zygote.py)."""
 
-    _living: ClassVar[set[Child]] = set()
+    living: ClassVar[set[Zygote]] = set()
 
-    def __init__(self, command: Sequence[str], copy: Copy, output: Path) -> None:
-        environment = os.environ | {"PYTHONPATH": f"{copy.folder / 'src'}{os.pathsep}{copy.folder}", "CI": "1"}
-        with output.open("wb") as file:
-            self._process = subprocess.Popen(
-                ["nice", sys.executable, *command],
-                cwd=copy.folder,
-                env=environment,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._living.add(self)
+    def __init__(self, folder: Path) -> None:
+        environment = os.environ | {"PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}", "CI": "1"}
+        self._process = subprocess.Popen(
+            ["nice", sys.executable, "-m", "tests.mistakes.zygote"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._child = 0
+        self.living.add(self)
 
-    def wait(self, seconds: float) -> int:
-        """Wait for its end, and end it when the time is over; return its exit code."""
+    def run(self, command: Sequence[str], output: Path, seconds: float) -> int:
+        """Run a command in a child, in a process group of its own, and end it when the time is over."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"command": list(command), "output": str(output)}) + "\n")
+        self._process.stdin.flush()
+        self._child = int(self._process.stdout.readline())
+        timer = threading.Timer(seconds, self._end_child)
+        timer.start()
         try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return -1
+            return int(self._process.stdout.readline())
         finally:
-            self.end()
+            timer.cancel()
+            self._end_child()  # and whatever it left in its group
 
-    def end(self) -> None:
-        """End the process and whatever it left in its group."""
-        self._living.discard(self)
+    def _end_child(self) -> None:
         try:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._child, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self._process.wait()
 
-    @classmethod
-    def end_all(cls) -> None:
-        """End every child that is alive."""
-        for child in list(cls._living):
-            child.end()
+    def end(self) -> None:
+        """End the process and its child."""
+        self.living.discard(self)
+        if self._child:
+            self._end_child()
+        self._process.kill()
+        self._process.wait()
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ CALL = RealtimeModelToolCallEvent("add", "c1", '{"a": 1, "b": 2}')
 
 
 async def test_a_message_and_a_tool_call_are_sent_as_the_sdk_sends_them():
+    """E2: after the block the transport is closed and has no listener."""
     model = ScriptedRealtimeModel(
         [
             RealtimeStep(RealtimeModelSendUserInput("what is 1 + 2?"), emit=[CALL]),

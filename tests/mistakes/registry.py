@@ -11,7 +11,7 @@ A mistake in the product's own code stands in a `.toml` file of this folder:
     new = '("asked",), state="asked")'
     proves = ["schedules"]                      # optional: the generated suites that it tests
     check = "a_gap_is_refused"                  # optional: the check of the kit that has to notice it
-    seed = 31                                   # optional: the first life of a generated suite that notices it
+    seed = 31                                   # optional: a life of a generated suite that notices it
 
 A wrong backend is a class in `tests/conformance/mistakes` that registers itself: it tests the kit.
 `tools/mutants.py` runs the selection of tests for its clauses against each mistake.
@@ -40,7 +40,7 @@ class Mistake:
     old: str = ""
     new: str = ""
     check: str = ""
-    seed: int = 0
+    seed: int = -1
     proves: tuple[str, ...] = ()
 
     @property
