@@ -1,4 +1,4 @@
-"""Whatever states of a run a watcher happens to see, and wherever it is cut off, it is told each fact once."""
+"""Whatever states of a run a watcher happens to see, and wherever it is cut off, it is told each fact once (B17)."""
 
 from __future__ import annotations
 

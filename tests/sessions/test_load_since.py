@@ -1,4 +1,4 @@
-"""Loading what is new of a run gives what loading all of it gives, whatever was known before."""
+"""Loading what is new of a run gives what loading all of it gives, whatever was known before (C12)."""
 
 # ruff: noqa: E501 — a table is read by its columns
 
