@@ -59,6 +59,7 @@ class Verdict:
     seconds: float = 0.0
     tests: int = 0
     hung: list[str] = field(default_factory=list)
+    files: str = ""
     is_proved: bool = False
     """Whether the test that caught it was seen to pass without it."""
 
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the mistakes that are asked for, write the page, and return 1 if one of them survived."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("wanted", nargs="*", help="clauses, ids of mistakes, or patterns of ids; none: all")
-    parser.add_argument("--resume", action="store_true", help="leave out what has a verdict already")
+    parser.add_argument("--resume", action="store_true", help="leave out what was caught and has not changed since")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="how many at a time (default: %(default)s)")
     parser.add_argument("--page", action="store_true", help="only write the page from the verdicts there are")
     asked = parser.parse_args(arguments)
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"no mistake is named {' '.join(asked.wanted)}; tests/mistakes/*.toml has their ids", file=sys.stderr)
         return 2
     if not asked.page:
-        due = [mistake for mistake in chosen if not (asked.resume and book.knows(mistake))]
+        due = [mistake for mistake in chosen if not (asked.resume and book.stands(mistake))]
         print(f"{len(due)} of {len(every)} mistakes, {asked.jobs} at a time", flush=True)
         if due:
             _run(due, book, asked.jobs)
@@ -117,6 +118,12 @@ class Book:
         """Return whether this mistake, with this text, has a verdict."""
         return mistake.id in self.verdicts and self.verdicts[mistake.id].digest == digest_of(mistake)
 
+    def stands(self, mistake: Mistake) -> bool:
+        """Return whether it was caught, and neither the planted file nor that of the test has changed since."""
+        if not self.knows(mistake) or self.of(mistake).outcome != CAUGHT:
+            return False
+        return self.of(mistake).files == files_digest(mistake, self.of(mistake).check)
+
     def of(self, mistake: Mistake) -> Verdict:
         """Return the verdict of a mistake that has one."""
         return self.verdicts[mistake.id]
@@ -140,6 +147,12 @@ def digest_of(mistake: Mistake) -> str:
     """Return what a verdict is bound to: the text of the mistake and the clauses that have to notice it."""
     parts = (mistake.clauses, mistake.file, mistake.old, mistake.new, mistake.check)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def files_digest(mistake: Mistake, check: str) -> str:
+    """Return the state of the two files that a verdict is about."""
+    named = [name for name in (mistake.file, check.partition("::")[0]) if (ROOT / name).is_file()]
+    return hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in named)).hexdigest()[:16]
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------
@@ -268,6 +281,7 @@ class Copy:
                 failed = self._first_failure(mistake, tests, hint, verdict)
             if failed is not None:
                 verdict.outcome, verdict.check, verdict.seen = CAUGHT, failed["test"], failed["seen"]
+        verdict.files = files_digest(mistake, verdict.check)
         verdict.seconds = round(time.monotonic() - began, 1)
         return verdict
 
@@ -284,8 +298,8 @@ class Copy:
                 looked_at |= {one["test"] for one in outcomes}
                 verdict.tests += len(outcomes)
                 failed = [one for one in outcomes if one["outcome"] == "failed"]
-                verdict.hung += [one["test"] for one in failed if one["has_hung"]]
-                if seen := [one for one in failed if not one["has_hung"]]:
+                verdict.hung += [one["test"] for one in failed if one["says_nothing"]]
+                if seen := [one for one in failed if not one["says_nothing"]]:
                     return seen[0]
                 if not failed:  # all passed, or the process was ended: what is left of this stage is not looked at
                     break

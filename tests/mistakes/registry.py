@@ -27,6 +27,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NOT_PLANTED = "Plant it anew where its rule is now."
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,7 @@ class Mistake:
         source = (root / self.file).read_text(encoding="utf-8")
         count = source.count(self.old)
         if count != 1:
-            raise LookupError(
-                f"{self.id}: its text occurs {count} times in {self.file}. Look again at what it was about"
-            )
+            raise LookupError(f"{self.id}: its text occurs {count} times in {self.file}. {NOT_PLANTED}")
         return source.replace(self.old, self.new)
 
 
