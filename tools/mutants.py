@@ -159,36 +159,41 @@ def files_digest(mistake: Mistake, check: str) -> str:
 
 
 def _run(due: Sequence[Mistake], book: Book, jobs: int) -> None:
-    """Run the mistakes, `jobs` at a time, each in a copy that no other one uses meanwhile."""
-    copies: SimpleQueue[Copy] = SimpleQueue()
-    for number in range(jobs):
-        copies.put(Copy(STATE / f"copy-{number}", book.durations))
-    first = copies.get()
-    tests = first.list_tests()
-    copies.put(first)
+    """Run the mistakes, `jobs` at a time, and end every process that was started for it."""
+    try:
+        copies = [Copy(STATE / f"copy-{number}", book.durations) for number in range(jobs)]
+        tests = copies[0].list_tests()
+        _try_all(due, tests, copies, book)
+        _prove(book, copies[0])
+    finally:
+        for zygote in list(Zygote.living):
+            zygote.end()
+
+
+def _try_all(due: Sequence[Mistake], tests: Sequence[Listed], copies: Iterable[Copy], book: Book) -> None:
+    """Try the mistakes out, each in a copy that no other one uses meanwhile."""
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
     done = itertools.count(1)
 
     def one(mistake: Mistake) -> None:
-        copy = copies.get()
+        copy = free.get()
         try:
             before = book.verdicts.get(mistake.id)
             verdict = copy.try_out(mistake, tests, before.check if before else "")
             book.enter(mistake, verdict)
-            said = verdict.check if verdict.outcome == CAUGHT else f"{verdict.outcome.upper()} {verdict.check}"
+            said = verdict.check if verdict.outcome == CAUGHT else verdict.outcome.upper()
             print(f"{next(done)}/{len(due)} {mistake.id}: {said} ({verdict.seconds:.0f} s)", flush=True)
         finally:
-            copies.put(copy)
+            free.put(copy)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(one, mistake) for mistake in due]
-        try:
-            for future in futures:
-                future.result()
-            _prove(book, copies.get())
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for zygote in list(Zygote.living):
-                zygote.end()
+    pool = ThreadPoolExecutor(free.qsize())
+    try:
+        for future in [pool.submit(one, mistake) for mistake in due]:
+            future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _prove(book: Book, copy: Copy) -> None:

@@ -173,7 +173,7 @@ async def test_audio_interrupts_and_commits_go_through():
 
 
 async def test_an_output_that_could_not_be_sent_is_sent_again_without_running_the_tool():
-    """E10, the seventh failure path of the seed document."""
+    """E10, the seventh failure path of the seed document. E4: the failure of the send reaches the event stream."""
     ran = []
 
     @function_tool
