@@ -75,7 +75,9 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children end with this process
     every = every_mistake()
     book = Book(every)
-    chosen = [mistake for mistake in every if not asked.wanted or _is_wanted(mistake, asked.wanted)]
+    # In the order in which they are asked for, because a run may be stopped.
+    chosen = [mistake for name in asked.wanted or ["*"] for mistake in every if _is_named(mistake, name)]
+    chosen = list(dict.fromkeys(chosen))
     if not chosen:
         print(f"no mistake is named {' '.join(asked.wanted)}; tests/mistakes/*.toml has their ids", file=sys.stderr)
         return 2
@@ -91,8 +93,8 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if left else 0
 
 
-def _is_wanted(mistake: Mistake, wanted: Iterable[str]) -> bool:
-    return any(one in mistake.clauses or fnmatch.fnmatchcase(mistake.id, one) for one in wanted)
+def _is_named(mistake: Mistake, name: str) -> bool:
+    return name in mistake.clauses or fnmatch.fnmatchcase(mistake.id, name)
 
 
 # --- the state -------------------------------------------------------------------------------------------------------
