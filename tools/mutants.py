@@ -265,13 +265,17 @@ class Copy:
         self._zygote = Zygote(folder)
 
     def list_tests(self) -> list[Listed]:
-        """Collect the short tier, with the clauses of each test."""
-        path = STATE / "tests.json"
-        path.unlink(missing_ok=True)
-        out = STATE / "collecting.txt"
-        self._zygote.run([*PYTEST, "--collect-only", "-q", "--clauses-to", str(path), *SHORT_TIER, "tests"], out, 900)
-        if not path.exists():
-            raise SystemExit(f"the tests could not be collected; see {out.relative_to(ROOT)}")
+        """Collect the short tier, with the clauses of each test, unless the tests are those of the last time."""
+        path, known_by = STATE / "tests.json", STATE / "tests.digest"
+        digest = _digest_of_tests(self.folder)
+        if not path.exists() or not known_by.exists() or known_by.read_text(encoding="utf-8") != digest:
+            path.unlink(missing_ok=True)
+            out = STATE / "collecting.txt"
+            command = [*PYTEST, "--collect-only", "-q", "--clauses-to", str(path), *SHORT_TIER, "tests"]
+            self._zygote.run(command, out, 900)
+            if not path.exists():
+                raise SystemExit(f"the tests could not be collected; see {out.relative_to(ROOT)}")
+            known_by.write_text(digest, encoding="utf-8")
         found = json.loads(path.read_text(encoding="utf-8"))
         return [
             Listed(test, frozenset(one["clauses"]), tuple(one["needs"]), one["check"]) for test, one in found.items()
@@ -340,6 +344,11 @@ class Copy:
 
     def _planted(self, mistake: Mistake) -> Planting:
         return Planting(self.folder / mistake.file, mistake.wrong_source(self.folder))
+
+
+def _digest_of_tests(folder: Path) -> str:
+    files = sorted(path for end in ("py", "toml") for path in (folder / "tests").rglob(f"*.{end}"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 class Planting:
