@@ -40,7 +40,7 @@ from tests.mistakes.registry import Mistake, every_mistake  # noqa: E402 — the
 STATE = ROOT / ".mutants"
 PAGE = ROOT / "docs" / "reference" / "mutants.md"
 COPIED = ("src", "tests", "tools", "examples", "bench", "docs", "requirements", "pyproject.toml", "README.md", "dev")
-SHORT_TIER = ("--tier", "short") if (ROOT / "tests" / "tiers.toml").exists() else ()
+SHORT_TIER = ("--tier", "short")
 """What pytest is given so that it collects the short tier."""
 STAGE_S = 240
 """How long one child process may take. One that takes longer has caught nothing: the machine may just be busy."""

@@ -104,6 +104,7 @@ async def test_cancelling_the_entry_leaves_nothing():
 
 async def test_a_tool_that_raises_is_an_output_and_an_event():
     """E4: an exception of a background task reaches the event stream."""
+
     @function_tool(failure_error_function=None)
     def broken() -> str:
         """Fails."""
@@ -213,6 +214,7 @@ async def test_a_guardrail_that_cancels_itself_is_skipped():
 
 async def test_a_guardrail_that_raises_is_skipped_and_the_others_still_count():
     """E7: the verdict of the others counts."""
+
     @output_guardrail
     def broken(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
         raise ZeroDivisionError("on purpose")

@@ -15,7 +15,6 @@ from tests.conformance.mistakes.lifetime import Expires
 QUICK = Options(rounds=12, examples=150, objects=2_000, repeatable=True, soon_s=2, shrink=False)
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", BROKEN, ids=str)
 def test_a_mistake_is_seen_by_the_clause_it_breaks(mistake: Mistake) -> None:
     (found,) = check(mistake.backend, mistake.clause, only=mistake.check, options=QUICK)

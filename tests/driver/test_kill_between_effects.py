@@ -69,7 +69,6 @@ def fixed_stories() -> Iterator[tuple[Story, Any]]:
                 yield Story(plans, (point,), guarded, kind=kind, seed=point), calm(name, kind)
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("kills"), ids=lambda mistake: mistake.id)
 def test_a_wrong_runtime_is_caught(mistake: Mistake) -> None:
     stories = list(fixed_stories())  # made, and told calmly, by the right one

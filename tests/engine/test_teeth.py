@@ -59,7 +59,6 @@ def tell_all(engine: Engine | None) -> None:
         check(script, schedule, saves, engine, lambda number=number: calm(number))
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("schedules"), ids=lambda mistake: mistake.id)
 def test_a_wrong_engine_is_caught(mistake: Mistake):
     name = mistake.module.rpartition(".")[2]

@@ -94,7 +94,6 @@ def test_a_run_that_waits_for_something_else_says_so() -> None:
     assert [[call["call_id"] for call in one["waiting"]] for one in told if "waiting" in one] == [["p"], ["another"]]
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("updates"), ids=lambda mistake: mistake.id)
 def test_a_wrong_teller_is_seen(mistake: Mistake) -> None:
     before = pictures("b")

@@ -109,7 +109,6 @@ async def test_nothing_new_is_the_same_value() -> None:
     assert await store.load_run_since(known) is known
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("load_since"), ids=lambda mistake: mistake.id)
 async def test_a_wrong_rule_is_seen(mistake: Mistake) -> None:
     with planted(mistake):

@@ -13,7 +13,6 @@ from tests.mistakes.registry import Mistake, proving
 QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True, shrink=False)
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("rules"), ids=lambda mistake: mistake.id)
 def test_a_wrong_rule_is_seen_by_the_clause_it_breaks(mistake: Mistake) -> None:
     with planted(mistake):

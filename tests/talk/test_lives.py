@@ -19,7 +19,6 @@ def test_a_call_holds_whatever_happens(seed: int):
     World(seed).live().check()
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("lives"), ids=lambda mistake: mistake.id)
 def test_a_wrong_call_is_noticed(mistake: Mistake):
     """The lives above can fail: for each of these faults there is one that does."""

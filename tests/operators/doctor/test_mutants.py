@@ -13,7 +13,6 @@ from tests.operators.doctor.test_stories import STORIES
 from tests.operators.doctor.world import Story, check_story, in_memory
 
 
-@pytest.mark.tier("deep")
 @pytest.mark.parametrize("mistake", proving("doctor"), ids=lambda mistake: mistake.id)
 def test_a_wrong_doctor_is_seen(mistake: Mistake, tmp_path: Path) -> None:
     seen: list[Story] = []
