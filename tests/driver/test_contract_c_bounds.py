@@ -253,6 +253,26 @@ async def test_a_session_gets_the_run_context_only_if_all_four_methods_take_it(s
 
 
 @pytest.mark.clause("C10", backend="runs")
+@both_modes
+async def test_a_compaction_gets_the_run_context_only_if_it_takes_it(streamed: bool) -> None:
+    asked: list[Any] = []
+
+    class TakesNone(InMemorySession):
+        async def run_compaction(self, args: Any = None) -> None:
+            asked.append(None)
+
+    class TakesIt(InMemorySession):
+        async def run_compaction(self, args: Any = None, *, wrapper: Any = None) -> None:
+            asked.append(wrapper.context)
+
+    context = {"who": "me"}
+    for session in (TakesNone("s"), TakesIt("s")):
+        agent = Agent(name="A", model=ScriptedModel([said("ok")]))
+        await go(agent, "hi", streamed=streamed, session=session, context=context)
+    assert asked == [None, context]
+
+
+@pytest.mark.clause("C10", backend="runs")
 @every_session
 @both_modes
 async def test_what_is_stored_is_json_whatever_tools_and_context_are(streamed: bool, kind: str, tmp_path: Path) -> None:
