@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from standfast import GuardrailFunctionOutput, InMemorySession, function_tool, output_guardrail
+from standfast import GuardrailFunctionOutput, InMemorySession, OutputGuardrail, function_tool, output_guardrail
 from standfast.ground.errors import ConnectionRefusedByServerError, RealtimeStateError, StandfastError, UserError
 from standfast.realtime import RealtimeAgent, RealtimeRunner, realtime_handoff
 from standfast.testing.leaks import no_leaks
@@ -235,6 +235,22 @@ async def test_a_guardrail_that_raises_is_skipped_and_the_others_still_count():
             await caller.until(lambda: caller.count("guardrail_tripped") == 1)
             await caller.answered("never mind")
             assert caller.count("guardrail_tripped") == 1
+
+
+async def test_what_escapes_a_guardrails_task_reaches_the_event_stream():
+    """E4, E7: here the guardrail that tripped has no name; the error is an event, and the call continues."""
+
+    class Nameless(OutputGuardrail[Any]):
+        def get_name(self) -> str:
+            raise LookupError("no name")
+
+    trips = Nameless(lambda *_: GuardrailFunctionOutput(output_info=None, tripwire_triggered=True))
+    house = House()
+    house.agent = lambda: RealtimeAgent(name="Desk", output_guardrails=[trips])  # type: ignore[method-assign]
+    async with no_leaks(), LoopbackRealtimeServer(["fine"]) as server:
+        async with calling(server, house) as caller:
+            await caller.type("one")
+            await caller.until(lambda: caller.count("error") > 0)
 
 
 # --- 6: changes of agent that fail -----------------------------------------------------------------------------------
