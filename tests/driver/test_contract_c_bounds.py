@@ -27,6 +27,7 @@ from standfast import (
     SQLiteSession,
     function_tool,
 )
+from standfast.ground.errors import LeaseLostError
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, reasoning
 
 from . import mortal_program
@@ -518,6 +519,30 @@ async def test_a_plain_session_says_that_its_lock_is_in_process() -> None:
     assert any(
         promise.startswith("C13") and "in-process" in promise for promise in PlainSession(SeedSession("s")).cannot
     )
+
+
+@pytest.mark.clause("C13", backend="runs")
+@both_modes
+async def test_a_run_that_lost_its_lease_sends_no_request(streamed: bool) -> None:
+    class Unrenewed(InMemorySession):
+        async def lease(self, **named: Any) -> Any:
+            self.taken = await super().lease(**{**named, "renewed": False})
+            return self.taken
+
+    session = Unrenewed("s")
+
+    async def instructions(context: Any, agent: Any) -> str:
+        while session.taken.is_held:
+            await asyncio.sleep(0.01)
+        await InMemorySession("s", store=session.store).lease(ttl_s=60, wait_s=30)
+        return "Be brief."
+
+    model = ScriptedModel([said("ok")])
+    agent = Agent(name="A", model=model, instructions=instructions)
+    with pytest.raises(LeaseLostError):
+        await go(agent, "hi", streamed=streamed, session=session, run_config=RunConfig(lease_ttl_s=0.2))
+    assert model.calls == ()
+    assert await session.get_items() == []
 
 
 # --- C14: giving back ------------------------------------------------------------------------------------------------
