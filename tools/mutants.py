@@ -440,18 +440,18 @@ def page(mistakes: Sequence[Mistake], book: Book) -> str:
         lines[-1] += f" Not run yet: {len(mistakes) - len(known)}."
     if left:
         lines += ["", "## Survivors", "", "| mistake | clauses | what is wrong |", "|---|---|---|"]
-        lines += [f"| **{one.id}** | {' '.join(one.clauses)} | {_cell(one.fault)} |" for one in left]
+        lines += [f"| **{one.id}** | {_linked(one.clauses)} | {_cell(one.fault)} |" for one in left]
     by_clause: dict[str, list[Mistake]] = {}
     for mistake in mistakes:
         by_clause.setdefault(mistake.clauses[0], []).append(mistake)
     for clause in sorted(by_clause, key=lambda name: (name[0], int(name[1:].rstrip("abcdefgh")), name)):
-        lines += ["", f"## {clause}", "", "| mistake | planted in | caught by |", "|---|---|---|"]
+        lines += ["", f"## {_linked([clause])}", "", "| mistake | planted in | caught by |", "|---|---|---|"]
         lines += [_row(mistake, book) for mistake in by_clause[clause]]
     return "\n".join(lines) + "\n"
 
 
 def _row(mistake: Mistake, book: Book) -> str:
-    also = f" (also {', '.join(mistake.clauses[1:])})" if mistake.clauses[1:] else ""
+    also = f" (also {_linked(mistake.clauses[1:])})" if mistake.clauses[1:] else ""
     place = f"`{mistake.file.removeprefix('src/standfast/')}`" if mistake.file else "a wrong backend"
     if not book.knows(mistake):
         caught = "not run yet"
@@ -460,6 +460,10 @@ def _row(mistake: Mistake, book: Book) -> str:
     else:
         caught = f"`{_cell(book.of(mistake).check.removeprefix('tests/'))}`"
     return f"| {_cell(mistake.fault)}{also} | {place} | {caught} |"
+
+
+def _linked(clauses: Iterable[str]) -> str:
+    return ", ".join(f"[{clause}](contract.md#{clause.lower()})" for clause in clauses)
 
 
 def _cell(text: str) -> str:

@@ -60,6 +60,6 @@ def test_the_page_names_survivors_first(tmp_path: Path, monkeypatch: pytest.Monk
     assert [again.stands(ONE), again.knows(ONE), again.stands(OTHER)] == [False, True, False]  # its files are others
     text = page([ONE, OTHER], again)
     assert "Mistakes: 2. Caught: 1. Survivors: 1." in text
-    assert text.index("| **engine/one** | C3 | one is two |") < text.index("## C3")
-    assert "| a \\| b (also C8) | `engine/due.py` | `a.py::test_it` |" in text
+    assert text.index("| **engine/one** | [C3](contract.md#c3) | one is two |") < text.index("## [C3]")
+    assert "| a \\| b (also [C8](contract.md#c8)) | `engine/due.py` | `a.py::test_it` |" in text
     assert "**no check: survived**" in text
