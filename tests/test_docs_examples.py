@@ -133,7 +133,7 @@ NO_PROSE = re.compile(r"^```.*?^```|`[^`\n]*`|\[[^\]\n]*\]\([^)\n]*\)", re.MULTI
 
 
 def test_a_clause_that_a_page_names_is_a_link_to_it():
-    """A reader who meets "(C8)" in the middle of a page must be able to ask what that is."""
+    """A reader who meets the id of a clause in the middle of a page must be able to ask what that is."""
     contract = (ROOT / "docs" / "reference" / "contract.md").read_text(encoding="utf-8")
     known = set(re.findall(r'<a id="[a-z]+\d+"></a>([A-Z]+\d+) ', contract))
     assert known

@@ -101,7 +101,7 @@ def test_names_that_look_alike_have_scopes_that_do_not():
 
 
 def test_a_call_that_changed_after_the_decision_is_refused():
-    """An approval is bound to call id, tool and arguments (issue 5)."""
+    """C16: an approval is bound to call id, tool and arguments (issue 5)."""
     wrapper = RunContextWrapper(None)
     wrapper.approve_tool(approval(arguments='{"to":"a"}'))
     changed = approval(arguments='{"to":"mallory"}')

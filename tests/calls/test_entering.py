@@ -17,9 +17,12 @@ from standfast.testing.realtime.faults import Stall
 
 
 async def test_making_a_session_does_nothing_outside_the_process():
-    """E1: no connection, no key, no store is touched before it is entered."""
+    """E1: no connection, no key, no store and no transport is touched before it is entered."""
 
     class Untouched(OpenAIRealtimeWebSocketModel):
+        def add_listener(self, listener: Any) -> None:
+            raise AssertionError("it listens")
+
         async def dial(self, options: Any) -> None:
             raise AssertionError("it connected")
 

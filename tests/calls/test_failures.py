@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from standfast import GuardrailFunctionOutput, InMemorySession, function_tool, output_guardrail
+from standfast import GuardrailFunctionOutput, InMemorySession, OutputGuardrail, function_tool, output_guardrail
 from standfast.ground.errors import ConnectionRefusedByServerError, RealtimeStateError, StandfastError, UserError
 from standfast.realtime import RealtimeAgent, RealtimeRunner, realtime_handoff
 from standfast.testing.leaks import no_leaks
@@ -45,6 +45,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("agent", BROKEN, ids=["instructions", "tools"])
 async def test_what_fails_before_connecting_leaves_nothing(agent: RealtimeAgent[Any]):
+    """E1: nothing that was acquired stays."""
     async with no_leaks(), LoopbackRealtimeServer() as server:
         session = await RealtimeRunner(agent, config=CONFIG).run(model_config=options(server))
         with pytest.raises(LookupError):
@@ -55,6 +56,7 @@ async def test_what_fails_before_connecting_leaves_nothing(agent: RealtimeAgent[
 
 @pytest.mark.parametrize("memory", [None, InMemorySession("m")], ids=["alone", "with a session"])
 async def test_a_connection_that_is_refused_leaves_nothing_and_the_session_can_be_used_by_others(memory: Any):
+    """E1: the lease is released too."""
     async with no_leaks(), LoopbackRealtimeServer() as server:
         server.reject(Rejected(401, "Incorrect API key provided."))
         session = await RealtimeRunner(RealtimeAgent(name="Desk")).run(model_config=options(server), session=memory)
@@ -67,6 +69,7 @@ async def test_a_connection_that_is_refused_leaves_nothing_and_the_session_can_b
 
 
 async def test_settings_that_the_server_refuses_are_found_at_entry():
+    """E1: the first error is raised."""
     async with no_leaks(), LoopbackRealtimeServer() as server:
         server.fault(Refuse("invalid_value", "Invalid voice."), on="session.update", direction="received")
         session = await RealtimeRunner(RealtimeAgent(name="Desk")).run(model_config=options(server, voice="nobody"))
@@ -84,6 +87,7 @@ async def _gone(server: LoopbackRealtimeServer) -> bool:
 
 
 async def test_cancelling_the_entry_leaves_nothing():
+    """E1: a cancelled entry releases what it acquired."""
     async with no_leaks(), LoopbackRealtimeServer() as server:
         server.fault(Lose(), on="session.updated")  # entering waits for it
         session = await RealtimeRunner(RealtimeAgent(name="Desk")).run(model_config=options(server))
@@ -99,6 +103,8 @@ async def test_cancelling_the_entry_leaves_nothing():
 
 
 async def test_a_tool_that_raises_is_an_output_and_an_event():
+    """E4: an exception of a background task reaches the event stream."""
+
     @function_tool(failure_error_function=None)
     def broken() -> str:
         """Fails."""
@@ -117,7 +123,7 @@ async def test_a_tool_that_raises_is_an_output_and_an_event():
 
 @pytest.mark.parametrize("asks", [False, True])
 async def test_a_tool_that_cancels_itself_has_run_once_and_the_call_goes_on(asks: bool):
-    """A cancellation that nobody asked for is a failure like any other: an output and an event, and not again."""
+    """E4: a cancellation that nobody asked for is a failure like any other: an output and an event, and not again."""
     ran: list[int] = []
 
     @function_tool(failure_error_function=None, needs_approval=asks)
@@ -140,7 +146,7 @@ async def test_a_tool_that_cancels_itself_has_run_once_and_the_call_goes_on(asks
 
 
 async def test_an_output_that_cannot_be_written_down_is_a_failure_of_a_tool_that_has_run_once():
-    """What fails behind a tool must not be taken for a tool that has not run."""
+    """E4: what fails behind a tool must not be taken for a tool that has not run."""
     ran: list[int] = []
 
     class Sealed:
@@ -185,6 +191,7 @@ async def test_a_handoff_whose_message_cannot_be_made_is_told_and_made_once():
 
 
 async def test_a_guardrail_that_cancels_itself_is_skipped():
+    """E7: a guardrail that raises is skipped."""
     looks: list[str] = []
 
     @output_guardrail
@@ -206,6 +213,8 @@ async def test_a_guardrail_that_cancels_itself_is_skipped():
 
 
 async def test_a_guardrail_that_raises_is_skipped_and_the_others_still_count():
+    """E7: the verdict of the others counts."""
+
     @output_guardrail
     def broken(context: Any, agent: Any, output: Any) -> GuardrailFunctionOutput:
         raise ZeroDivisionError("on purpose")
@@ -228,10 +237,27 @@ async def test_a_guardrail_that_raises_is_skipped_and_the_others_still_count():
             assert caller.count("guardrail_tripped") == 1
 
 
+async def test_what_escapes_a_guardrails_task_reaches_the_event_stream():
+    """E4, E7: here the guardrail that tripped has no name; the error is an event, and the call continues."""
+
+    class Nameless(OutputGuardrail[Any]):
+        def get_name(self) -> str:
+            raise LookupError("no name")
+
+    trips = Nameless(lambda *_: GuardrailFunctionOutput(output_info=None, tripwire_triggered=True))
+    house = House()
+    house.agent = lambda: RealtimeAgent(name="Desk", output_guardrails=[trips])  # type: ignore[method-assign]
+    async with no_leaks(), LoopbackRealtimeServer(["fine"]) as server:
+        async with calling(server, house) as caller:
+            await caller.type("one")
+            await caller.until(lambda: caller.count("error") > 0)
+
+
 # --- 6: changes of agent that fail -----------------------------------------------------------------------------------
 
 
 async def test_a_change_of_agent_that_the_server_refuses_leaves_the_old_one():
+    """E6: a refusal leaves the old agent."""
     async with no_leaks(), LoopbackRealtimeServer(answer) as server:
         async with calling(server, House()) as caller:
             server.fault(Refuse("invalid_value", "No."), on="session.update", direction="received")
@@ -244,6 +270,7 @@ async def test_a_change_of_agent_that_the_server_refuses_leaves_the_old_one():
 
 
 async def test_a_change_of_agent_that_was_cut_is_sent_again_on_the_next_connection():
+    """E6: unconfirmed settings are sent again."""
     async with no_leaks(), LoopbackRealtimeServer(answer) as server:
         async with calling(server, House(), InMemorySession("m")) as caller:
             server.fault(Cut(), on="session.update", direction="received")
@@ -257,6 +284,7 @@ async def test_a_change_of_agent_that_was_cut_is_sent_again_on_the_next_connecti
 
 @pytest.mark.parametrize("side", ["before", "after"])
 async def test_an_output_that_was_lost_is_sent_again_and_the_tool_is_not_run_again(side: Any):
+    """E10: under the same item id, on the next connection."""
     house = House()
     async with no_leaks(), LoopbackRealtimeServer([call("menu"), "There is soup", "There is soup"]) as server:
         async with calling(server, house, InMemorySession("m")) as caller:

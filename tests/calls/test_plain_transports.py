@@ -52,6 +52,7 @@ CALL = RealtimeModelToolCallEvent("add", "c1", '{"a": 1, "b": 2}')
 
 
 async def test_a_message_and_a_tool_call_are_sent_as_the_sdk_sends_them():
+    """E2: after the block the transport is closed and has no listener."""
     model = ScriptedRealtimeModel(
         [
             RealtimeStep(RealtimeModelSendUserInput("what is 1 + 2?"), emit=[CALL]),
@@ -172,7 +173,7 @@ async def test_audio_interrupts_and_commits_go_through():
 
 
 async def test_an_output_that_could_not_be_sent_is_sent_again_without_running_the_tool():
-    """E10, the seventh failure path of the seed document."""
+    """E10, the seventh failure path of the seed document. E4: the failure of the send reaches the event stream."""
     ran = []
 
     @function_tool

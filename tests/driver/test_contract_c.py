@@ -64,7 +64,7 @@ CALLBACKS: dict[str, Callable[[list[Any], list[Any]], list[Any]]] = {
 }
 
 
-@pytest.mark.clause("C1", backend="runs")
+@pytest.mark.clause("C1", "C2", backend="runs")
 @pytest.mark.parametrize("name", CALLBACKS)
 async def test_what_a_callback_returns_is_seen_by_the_model_and_never_stored(
     name: str, kind: str, streamed: bool, tmp_path: Path

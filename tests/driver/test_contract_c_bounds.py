@@ -27,6 +27,7 @@ from standfast import (
     SQLiteSession,
     function_tool,
 )
+from standfast.ground.errors import LeaseLostError
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, reasoning
 
 from . import mortal_program
@@ -250,6 +251,26 @@ async def test_a_session_gets_the_run_context_only_if_all_four_methods_take_it(s
             assert all(wrapper.context is context for wrapper in session.wrappers)
         else:
             assert all(wrapper is None for wrapper in session.wrappers)
+
+
+@pytest.mark.clause("C10", backend="runs")
+@both_modes
+async def test_a_compaction_gets_the_run_context_only_if_it_takes_it(streamed: bool) -> None:
+    asked: list[Any] = []
+
+    class TakesNone(InMemorySession):
+        async def run_compaction(self, args: Any = None) -> None:
+            asked.append(None)
+
+    class TakesIt(InMemorySession):
+        async def run_compaction(self, args: Any = None, *, wrapper: Any = None) -> None:
+            asked.append(wrapper.context)
+
+    context = {"who": "me"}
+    for session in (TakesNone("s"), TakesIt("s")):
+        agent = Agent(name="A", model=ScriptedModel([said("ok")]))
+        await go(agent, "hi", streamed=streamed, session=session, context=context)
+    assert asked == [None, context]
 
 
 @pytest.mark.clause("C10", backend="runs")
@@ -498,6 +519,30 @@ async def test_a_plain_session_says_that_its_lock_is_in_process() -> None:
     assert any(
         promise.startswith("C13") and "in-process" in promise for promise in PlainSession(SeedSession("s")).cannot
     )
+
+
+@pytest.mark.clause("C13", backend="runs")
+@both_modes
+async def test_a_run_that_lost_its_lease_sends_no_request(streamed: bool) -> None:
+    class Unrenewed(InMemorySession):
+        async def lease(self, **named: Any) -> Any:
+            self.taken = await super().lease(**{**named, "renewed": False})
+            return self.taken
+
+    session = Unrenewed("s")
+
+    async def instructions(context: Any, agent: Any) -> str:
+        while session.taken.is_held:
+            await asyncio.sleep(0.01)
+        await InMemorySession("s", store=session.store).lease(ttl_s=60, wait_s=30)
+        return "Be brief."
+
+    model = ScriptedModel([said("ok")])
+    agent = Agent(name="A", model=model, instructions=instructions)
+    with pytest.raises(LeaseLostError):
+        await go(agent, "hi", streamed=streamed, session=session, run_config=RunConfig(lease_ttl_s=0.2))
+    assert model.calls == ()
+    assert await session.get_items() == []
 
 
 # --- C14: giving back ------------------------------------------------------------------------------------------------

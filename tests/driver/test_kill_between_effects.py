@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from standfast.testing.simulator.journey import Journey, Kind
 from standfast.testing.simulator.scripts import Plan
 from tests.driver import killing
-from tests.driver.driver_mutants import MUTANTS, Mutant
 from tests.driver.killing import GUARDED, RICH, WITH_APPROVAL, Story, calm_telling, point_count, tell
+from tests.mistakes.planting import planted
+from tests.mistakes.registry import Mistake, named, proving
 
 CONVERSATIONS: dict[str, tuple[tuple[Plan, ...], bool]] = {
     "rich": (RICH, False),
@@ -68,10 +69,10 @@ def fixed_stories() -> Iterator[tuple[Story, Any]]:
                 yield Story(plans, (point,), guarded, kind=kind, seed=point), calm(name, kind)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.replace(" ", "-"))
-def test_a_wrong_runtime_is_caught(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mistake", proving("kills"), ids=lambda mistake: mistake.id)
+def test_a_wrong_runtime_is_caught(mistake: Mistake) -> None:
     stories = list(fixed_stories())  # made, and told calmly, by the right one
-    with mutant.at_work():
+    with planted(mistake):
         for story, expected in stories:
             try:
                 found = tell(story, expected).problems
@@ -79,12 +80,12 @@ def test_a_wrong_runtime_is_caught(mutant: Mutant) -> None:
                 found = [repr(error)]
             if found:
                 return
-    pytest.fail(f"nobody noticed that {mutant.fault}")
+    pytest.fail(f"no story noticed that {mistake.fault}")
 
 
-def test_after_a_mutant_everything_is_as_it_was() -> None:
-    """The mutants work in place: what they leave behind must be nothing."""
-    with MUTANTS[1].at_work():
+def test_after_a_mistake_everything_is_as_it_was() -> None:
+    """Mistakes are planted in place: what they leave behind must be nothing."""
+    with planted(named("engine/begun-is-forgotten")):
         pass
     story, expected = next(fixed_stories())
     assert not tell(story, expected).problems

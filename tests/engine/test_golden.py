@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from standfast.engine.advance import advance
 from standfast.engine.codec import decode_run, decode_saved, encode_run
 from standfast.engine.events import Claimed
+from standfast.engine.run import Run
 from standfast.engine.run_store import SavedRun
 from standfast.engine.upgrades import STEPS, VERSION
 from standfast.ground.jsonvalue import encode_value
@@ -27,6 +30,24 @@ def test_a_golden_run_is_read_and_wants_what_it_wanted(file: Path):
     else:
         assert wants(advance(run, Claimed("golden"))) == golden["wants_when_claimed"]
     assert decode_run(encode_run(run)) == run
+    assert list(said_in(run)) == list(said_in_payload(golden["run"]))
+
+
+def said_in(run: Run) -> Iterator[tuple[int, int]]:
+    """Yield how much people decided and guardrails said in a run and in the runs inside its calls."""
+    yield len(run.decided), len(run.results)
+    for call in run.calls:
+        if call.child is not None:
+            yield from said_in(call.child)
+
+
+def said_in_payload(payload: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield the same of a saved run; version 1 kept it in the progress of the run."""
+    kept = payload if "decided" in payload else payload.get("progress") or {}
+    yield len(kept.get("decided", kept.get("decisions", ()))), len(kept.get("results", ()))
+    for call in (payload.get("turn") or {}).get("calls", ()):
+        if call.get("child"):
+            yield from said_in_payload(call["child"])
 
 
 @for_each("file", [file for file in FILES if file.parent.name == f"v{VERSION}"], ids=lambda file: file.stem)

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from standfast.ground.errors import StandfastError
 from tests.engine import strategies as some
-from tests.engine.mutants import MUTANTS, Mutant
 from tests.engine.properties import check
+from tests.mistakes.planting import wrong_module
+from tests.mistakes.registry import Mistake, proving
 
 
 @cache
@@ -58,9 +59,10 @@ def tell_all(engine: Engine | None) -> None:
         check(script, schedule, saves, engine, lambda number=number: calm(number))
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.replace(" ", "-"))
-def test_a_wrong_engine_is_caught(mutant: Mutant):
-    engine = mutant.engine()
+@pytest.mark.parametrize("mistake", proving("schedules"), ids=lambda mistake: mistake.id)
+def test_a_wrong_engine_is_caught(mistake: Mistake):
+    name = mistake.module.rpartition(".")[2]
+    engine = Engine(**{name: getattr(wrong_module(mistake), name)})
     with pytest.raises((AssertionError, StandfastError)):
         tell_all(engine)
 

@@ -1,6 +1,4 @@
-"""Whatever states of a run a watcher happens to see, and wherever it is cut off, it is told each fact once."""
-
-# ruff: noqa: E501 — a table is read by its columns
+"""Whatever states of a run a watcher happens to see, and wherever it is cut off, it is told each fact once (B17)."""
 
 from __future__ import annotations
 
@@ -14,10 +12,9 @@ from helpers.watching import check_order, facts
 from hypothesis import given, settings, strategies as st
 
 from standfast.fleet.run_updates import RunSnapshot
-from tests.driver.driver_mutants import Mutant
 from tests.fleet.watched_runs import pictures_of, states_of, told_of
-
-UPDATES = "fleet.run_updates"
+from tests.mistakes.planting import planted
+from tests.mistakes.registry import Mistake, proving
 
 
 @functools.cache
@@ -97,27 +94,11 @@ def test_a_run_that_waits_for_something_else_says_so() -> None:
     assert [[call["call_id"] for call in one["waiting"]] for one in told if "waiting" in one] == [["p"], ["another"]]
 
 
-MUTANTS = [
-    Mutant("an end that was told is told again", UPDATES, 'if call is not None and self._calls.get(call) != "e":', "if call is not None:"),
-    Mutant("a beginning that was told is told again", UPDATES, "if ordinal in self._end_of and ordinal not in self._calls:", "if ordinal in self._end_of:"),
-    Mutant("an end of an open turn is told again", UPDATES, 'if call.has_ended and self._calls[call.ordinal] != "e":', "if call.has_ended:"),
-    Mutant("a beginning in an open turn is not told", UPDATES, "            if call.ordinal not in self._calls:\n                yield", "            if call.has_ended and call.ordinal not in self._calls:\n                yield"),
-    Mutant("the cursor forgets an end", UPDATES, ' or (mark == "e" and self._end_of.get(ordinal, self._count) >= self._count)', ''),
-    Mutant("an item is told twice", UPDATES, "self._count = ordinal + 1", "self._count = ordinal + (ordinal != 3)"),
-    Mutant("calls are known by their place in the turn", UPDATES, "start + number for number, entry in enumerate(turn.reply)", "number for number, entry in enumerate(turn.reply)"),
-    Mutant("calls that have not begun are told", UPDATES, '(call.has_begun or call.state == "returned"):', "True:"),
-    Mutant("the end comes first", UPDATES, 'if now.status == "running":\n            yield', 'if now.status != "paused":\n            yield'),
-    Mutant("a status is told again", UPDATES, "        if (standing, claim) == (self._standing, self._claim):\n            return\n", ""),
-    Mutant("who is at it is not looked at", UPDATES, "claim = _digest(now.claim)", 'claim = _digest("")'),
-    Mutant("what waits is not looked at", UPDATES, "_digest(now.status, *(call.call_id for call in now.waiting))", "_digest(now.status)"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
-def test_a_wrong_teller_is_seen(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mistake", proving("updates"), ids=lambda mistake: mistake.id)
+def test_a_wrong_teller_is_seen(mistake: Mistake) -> None:
     before = pictures("b")
     pictures.cache_clear()
-    with mutant.at_work():
+    with planted(mistake):
         try:
             for every in (pictures("b"), pictures("a", False)):
                 for seen in ([], [*range(len(every))], [*range(0, len(every), 3)]):
@@ -127,8 +108,8 @@ def test_a_wrong_teller_is_seen(mutant: Mutant) -> None:
             told, _ = told_of(pictures("b"))
             assert [one["call_id"] for one in told if one["type"] == "call_began"][:2] == ["a", "b"]
             assert sorted(facts(told)) == sorted(facts(told_of(before)[0]))
-        except Exception:  # whatever it is, somebody would have noticed
+        except Exception:  # any failure is a notice
             return
         finally:
             pictures.cache_clear()
-    raise AssertionError(mutant.fault)
+    raise AssertionError(mistake.fault)

@@ -1,4 +1,4 @@
-"""Loading what is new of a run gives what loading all of it gives, whatever was known before."""
+"""Loading what is new of a run gives what loading all of it gives, whatever was known before (C12)."""
 
 # ruff: noqa: E501 — a table is read by its columns
 
@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standfast import InMemoryRunStore, LogTail, SavedRun
-from tests.driver.driver_mutants import Mutant
 from tests.helpers.stores import SERVERS, opened, place
+from tests.mistakes.planting import planted
+from tests.mistakes.registry import Mistake, proving
 
 SEALED = pytest.param("sealed", marks=pytest.mark.redis)
 KINDS = ["memory", "sqlite", "sqlalchemy", *SERVERS, SEALED]
@@ -108,20 +109,11 @@ async def test_nothing_new_is_the_same_value() -> None:
     assert await store.load_run_since(known) is known
 
 
-RULES = "sessions.run_rules"
-MUTANTS = [
-    Mutant("the first new save is left out", RULES, "range(known.revision + 1, revision + 1)", "range(known.revision + 2, revision + 1)"),
-    Mutant("a run that was deleted is the one that was known", RULES, "            return None\n        revision, head = _parts(known.run_id, value)", "            return known\n        revision, head = _parts(known.run_id, value)"),
-    Mutant("what an end has removed stays", RULES, "for log, records in logs.items() if lengths.get(log)}", "for log, records in logs.items()}"),
-    Mutant("nothing is ever new", RULES, "if revision == known.revision:\n            return known", "if revision >= known.revision:\n            return known"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
-async def test_a_wrong_rule_is_seen(mutant: Mutant) -> None:
-    with mutant.at_work():
+@pytest.mark.parametrize("mistake", proving("load_since"), ids=lambda mistake: mistake.id)
+async def test_a_wrong_rule_is_seen(mistake: Mistake) -> None:
+    with planted(mistake):
         try:
             await states_after(InMemoryRunStore(), STORY)
-        except Exception:  # whatever it is, somebody would have noticed
+        except Exception:  # any failure is a notice
             return
-    raise AssertionError(mutant.fault)
+    raise AssertionError(mistake.fault)

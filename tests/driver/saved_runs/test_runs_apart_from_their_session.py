@@ -10,11 +10,8 @@ import pytest
 from standfast import Agent, InMemoryRunStore, InMemorySession, RunConfig, Runner, function_tool
 from standfast.ground.errors import StoreUnavailableError
 from standfast.testing import ScriptedModel, final, function_call
-from tests.driver.driver_mutants import Mutant
-
-SENT_TWICE = Mutant(
-    "a resumer does not ask what the session holds", "engine.advance", "min(event.stored, len(run.ledger))", "0"
-)
+from tests.mistakes.planting import planted
+from tests.mistakes.registry import named
 
 
 class Dying(InMemoryRunStore):
@@ -85,7 +82,7 @@ async def test_what_the_session_holds_already_is_not_sent_a_second_time() -> Non
 
 
 async def test_a_resumer_that_does_not_ask_what_the_session_holds_is_seen() -> None:
-    with SENT_TWICE.at_work():
+    with planted(named("engine/a-claim-does-not-ask-what-the-session-holds")):
         assert await doubled()
 
 

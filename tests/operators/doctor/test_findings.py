@@ -1,4 +1,4 @@
-"""Every kind of finding of the doctor's table, found where it is and not elsewhere; and nothing changes by looking."""
+"""Every kind of finding of the doctor's table, found where it is, and looking changes nothing (A14, C8)."""
 
 from __future__ import annotations
 

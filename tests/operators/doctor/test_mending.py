@@ -1,4 +1,4 @@
-"""When the doctor mends and when it does not, and what an undo does after everything that can happen in between."""
+"""When the doctor mends and when it does not, and what an undo does after whatever happened in between (A14, C8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor on random damage of random histories, with crashes between its steps."""
+"""The doctor on random damage of random histories, with crashes between its steps (A14, C8)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from standfast.testing.simulator.__main__ import main
 from standfast.testing.simulator.loop import Clock, Crashed, Stuck, VirtualLoop, governed, run
 from standfast.testing.simulator.parts import SimulatedSession
 from standfast.testing.simulator.simulate import Faults, SimulationFailed, replay, simulate, simulate_generated
-from tests.driver.driver_mutants import Mutant
+from tests.mistakes.planting import planted
+from tests.mistakes.registry import named
 
 SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
 """How many lives the suite runs through; `./dev sim N` runs as many as asked."""
@@ -99,17 +100,9 @@ def test_an_append_that_is_not_exactly_once_is_found(monkeypatch: pytest.MonkeyP
     _dies(range(120))
 
 
-OUTPUTS_REVERSED = Mutant(
-    "outputs join the history in the wrong order",
-    "engine.advance",
-    "    for call in turn.calls:\n        for entry in call.outputs:",
-    "    for call in reversed(turn.calls):\n        for entry in call.outputs:",
-)
-
-
 def test_a_failure_says_its_seed_and_the_seed_fails_again(capsys: pytest.CaptureFixture[str]) -> None:
     """What a person does with a failure: take the seed from its message, and look at that life alone."""
-    with OUTPUTS_REVERSED.at_work():
+    with planted(named("engine/outputs-join-in-reverse")):
         failure = _dies(range(60))
         assert f"seed {failure.seed}" in str(failure)
         again = _dies(range(failure.seed, failure.seed + 1))
