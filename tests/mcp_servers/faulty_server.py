@@ -16,6 +16,7 @@ import socketserver
 import sys
 import time
 import uuid
+import zlib
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,11 @@ FAULTS = (
     "status_504",
     "json_500",
     "endless_500",
+    "endless",
+    "endless_too",
+    "endless_packed",
+    "endless_event",
+    "large_event",
     "status_429",
     "accepted",
     "page",
@@ -211,6 +217,23 @@ class Handler(BaseHTTPRequestHandler):
                 self.head(500, "application/json", None)
                 while True:
                     self.wfile.write(b"x" * 65536)
+            case "endless" | "endless_too":
+                self.head(200, "application/json", None)
+                while True:
+                    self.wfile.write(b" " * 65536)
+            case "endless_packed":
+                self.head(200, "application/json", None, encoding="gzip")
+                packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+                while True:
+                    self.wfile.write(packer.compress(bytes(1024 * 1024)) + packer.flush(zlib.Z_SYNC_FLUSH))
+            case "endless_event":
+                self.head(200, "text/event-stream", None)
+                self.wfile.write(b"data: ")
+                while True:
+                    self.wfile.write(b" " * 65536)
+            case "large_event":
+                reply["result"]["content"][0]["text"] = "x" * 2 * 1024 * 1024
+                self.send(200, "text/event-stream", b"data: " + json.dumps(reply).encode() + b"\n\n")
             case "json_500":
                 self.send(500, "application/json", b'{"detail": "Internal Server Error"}')
             case "accepted":
@@ -311,13 +334,17 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
         self.wfile.flush()
 
-    def head(self, status: int, kind: str, length: int | None, session: str | None = None) -> None:
+    def head(
+        self, status: int, kind: str, length: int | None, session: str | None = None, encoding: str | None = None
+    ) -> None:
         self.send_response(status)
         self.send_header("content-type", kind)
         if length is not None:
             self.send_header("content-length", str(length))
         if session is not None:
             self.send_header("mcp-session-id", session)
+        if encoding is not None:
+            self.send_header("content-encoding", encoding)
         self.end_headers()
         self.close_connection = length is None
 

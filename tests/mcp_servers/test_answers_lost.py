@@ -29,6 +29,9 @@ UNKNOWN = {
     "status_502": "HTTP 502",
     "json_500": "HTTP 500",
     "endless_500": "HTTP 500",
+    "endless": "cannot be read: .* message of more than 67108864 bytes",
+    "endless_packed": "cannot be read: .* message of more than 67108864 bytes",
+    "endless_event": "its answer was cut off",
     "accepted": "cannot be read: server answered a request with 202",
     "page": "cannot be read: Unexpected content type",
     "garbage": "cannot be read: Failed to parse JSON",
@@ -77,7 +80,7 @@ async def test_it_is_the_same_over_the_older_transport(tool: str, served: tuple[
     assert times(notes, tool) == before + 1
 
 
-async def test_a_status_is_unknown_to_a_client_of_ones_own_too(served: tuple[int, Path]):
+async def test_a_status_and_a_reply_without_an_end_are_unknown_to_a_client_of_ones_own_too(served: tuple[int, Path]):
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth)
 
@@ -87,9 +90,18 @@ async def test_a_status_is_unknown_to_a_client_of_ones_own_too(served: tuple[int
     async with MCPServerStreamableHttp(params, max_retry_attempts=2, client_session_timeout_seconds=60) as server:
         with pytest.raises(MCPServerError, match="not known; it was not repeated"):
             await server.call_tool("status_504", {})
+        with pytest.raises(MCPServerError, match="message of more than 67108864 bytes"):
+            await server.call_tool("endless_too", {})
         await server.call_tool("forgets_after", {})
         assert not (await server.call_tool("look", {})).is_error
     assert times(notes, "status_504") == before + 1
+
+
+async def test_an_event_may_be_as_long_as_a_line_of_a_process(served: tuple[int, Path]):
+    """An image is longer than the 1 MiB that `mcp` allows an event by default."""
+    async with reached("http", served[0]) as server:
+        result = await server.call_tool("large_event", {})
+    assert len(result.content[0].text) == 2 * 1024 * 1024
 
 
 async def test_a_status_that_refuses_is_told_as_a_refusal(served: tuple[int, Path]):

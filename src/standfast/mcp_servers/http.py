@@ -17,6 +17,7 @@ from standfast.ground.errors import MCPServerError, SettingTypeError, UserError
 from standfast.mcp_servers.connected import ConnectedServer
 from standfast.mcp_servers.failures import ANSWER_LOST, NEVER_LEFT, REFUSED, Failure
 from standfast.mcp_servers.filters import ToolFilter
+from standfast.mcp_servers.processes import MESSAGE_LENGTH_MAX
 from standfast.mcp_servers.server import (
     UNSET,
     HttpClientFactory,
@@ -37,7 +38,7 @@ SILENCE_S = 300.0
 # How long a request may take to be taken, and a stream may say nothing; the SDK's defaults.
 
 ERROR_BYTES_MAX = 1024 * 1024
-# Of an error. Results may be larger, and `mcp` reads those.
+# Of an error. Results may have MESSAGE_LENGTH_MAX, and `mcp` reads those.
 
 
 class MCPServerSseParams(TypedDict):
@@ -281,7 +282,10 @@ async def _streamable(params: MCPServerStreamableHttpParams, exchange: _Exchange
     async with (
         client,
         streamable_http_client(
-            params["url"], http_client=client, terminate_on_close=params.get("terminate_on_close", True)
+            params["url"],
+            http_client=client,
+            terminate_on_close=params.get("terminate_on_close", True),
+            max_sse_event_size=MESSAGE_LENGTH_MAX,
         ) as streams,
     ):
         yield streams
@@ -369,9 +373,41 @@ def _checked(factory: HttpClientFactory) -> HttpClientFactory:
                 f"its httpx_client_factory made a {type(client).__module__}.{type(client).__name__}",
                 "Let it return an httpx2.AsyncClient: mcp 2 does not use httpx",
             )
+        # Before the hooks that read a body. A client made by the application is bounded as well.
+        client.event_hooks.setdefault("response", []).insert(0, _bound)
         return client
 
     return make
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Let the body of a response end with an error at MESSAGE_LENGTH_MAX bytes; `mcp` reads a whole one into memory.
+
+    An event stream has no length. `mcp` bounds each of its events.
+    """
+    if not str(response.headers.get("content-type", "")).lower().startswith("text/event-stream"):
+        response.stream = _BoundedBody(response)
+        response.headers.pop("content-encoding", None)  # the bound is on what was unpacked
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The unpacked body of a response, up to MESSAGE_LENGTH_MAX bytes."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        status, headers = response.status_code, response.headers.copy()
+        self._whole = httpx2.Response(status, headers=headers, stream=response.stream, request=response.request)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        length = 0
+        async for piece in self._whole.aiter_bytes():
+            length += len(piece)
+            if length > MESSAGE_LENGTH_MAX:
+                # `mcp` answers the one request with this error, and keeps the connection.
+                raise httpx2.StreamError(f"it is a message of more than {MESSAGE_LENGTH_MAX} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._whole.aclose()
 
 
 def _check_auth(auth: object) -> None:

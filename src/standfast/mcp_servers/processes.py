@@ -39,7 +39,8 @@ TERMINATION_S_MAX = 1.0
 WRITE_S_MAX = 30.0
 # How long a message may take into the pipe: a server that reads nothing would otherwise hold its callers for ever.
 MESSAGE_LENGTH_MAX = 64 * 1024 * 1024
-# One message on one line. Images and files come this way, so the bound is wide; without one, a flood ends in no memory.
+# One message: a line of a process, a body or an event over HTTP. Images and files come this way, so the bound is wide.
+# Without one, a server that sends without end fills the memory.
 GARBAGE_LINES_MAX = 1000
 # Servers do print to their output by mistake; one that says nothing else is no MCP server.
 CHUNK_BYTES = 64 * 1024
