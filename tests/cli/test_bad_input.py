@@ -70,6 +70,8 @@ def closed_port() -> int:
         ("sessions rm talks.db nobody --yes", 3, "there is no session"),
         ("sessions stats talks.db --session nobody", 3, "there is no session"),
         ("sessions show talks.db  --limit 0 evil", 2, "'0' is no whole number"),
+        ("sessions show talks.db  --limit DIGITS evil", 2, "is no whole number"),
+        ("sessions ls talks.db --after DIGITS", 3, "no cursor"),
         ("sessions show talks.db evil --after nonsense", 3, "no cursor"),
         ("sessions show talks.db evil --after 1.a.b --before 2.a.b", 2, "not allowed with"),
         ("sessions ls talks.db --after nonsense", 3, "no cursor"),
@@ -96,7 +98,7 @@ def test_what_is_wrong_is_said(
     line: str, code: int, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = trace(folder)
-    given = line.replace("PORT", str(closed_port())).split()
+    given = line.replace("PORT", str(closed_port())).replace("DIGITS", "1" * 5000).split()
     ended = entry.main(given)
     said = capsys.readouterr()
     assert ended == code, said.err

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from standfast.cli.output import Output
+from standfast.ground.digits import whole_number
 from standfast.ground.errors import NotFoundError
 from standfast.ground.safe_text import safe
 from standfast.operators.exits import USAGE, UsageError
@@ -109,8 +110,8 @@ def add_page(parser: argparse.ArgumentParser, limit: int) -> None:
 
 def count(text: str) -> int:
     """A whole number of one or more."""
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
+    number = whole_number(text, below=2**63)
+    if not number:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
     return number
 

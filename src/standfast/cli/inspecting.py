@@ -7,6 +7,7 @@ from pathlib import Path
 
 from standfast.cli.arguments import Commands, Parser, command, opened, whoever
 from standfast.cli.output import Output
+from standfast.ground.digits import whole_number
 from standfast.ground.extras import needed_by
 from standfast.operators.exits import DONE
 
@@ -34,9 +35,10 @@ def add(commands: Commands[Parser]) -> None:
 
 
 def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+    port = whole_number(text, below=65536)
+    if port is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535")
-    return int(text)
+    return port
 
 
 async def inspect(args: argparse.Namespace, out: Output) -> int:

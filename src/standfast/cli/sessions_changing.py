@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from standfast.cli.arguments import Commands, Parser, command, opened, session_id_of, store_named, whoever
 from standfast.cli.output import Column, Output
 from standfast.cli.shown import age, number, several, undo_command
+from standfast.ground.digits import whole_number
 from standfast.ground.errors import NotFoundError
 from standfast.operators.exits import DONE, RefusedError
 
@@ -44,9 +45,10 @@ def add(commands: Commands[Parser]) -> None:
 
 def place(text: str) -> int:
     """A number of items, from 0 on."""
-    if not (text.isascii() and text.isdigit()):
+    number = whole_number(text, below=2**63)
+    if number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of items")
-    return int(text)
+    return number
 
 
 async def fork_session(args: argparse.Namespace, out: Output) -> int:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from standfast.ground.digits import whole_number
 from standfast.ground.errors import (
     NotFoundError,
     OutcomeUnknownError,
@@ -48,9 +49,10 @@ NUMBER_MAX = 2**62
 
 def read_cursor(text: object) -> int:
     """The number that a cursor of a listing is (see `Listed.cursor`); raises NotFoundError for what is none."""
-    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or int(text) >= NUMBER_MAX:
+    number = whole_number(text, below=NUMBER_MAX)
+    if number is None:
         raise not_a_cursor(text)
-    return int(text)
+    return number
 
 
 def not_a_cursor(text: object) -> NotFoundError:

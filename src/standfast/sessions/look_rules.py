@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from standfast.ground.digits import whole_number
 from standfast.ground.errors import NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, decode, decode_value
 from standfast.sessions.generation_rules import id_of_generation
@@ -80,9 +81,10 @@ def read_cursor(text: str) -> Place:
     parts = text.split(".") if isinstance(text, str) else []
     if text == "":
         return Place(0, "", "")
-    if len(parts) != 3 or not (parts[0].isascii() and parts[0].isdigit()) or int(parts[0]) >= 2**63:
+    number = whole_number(parts[0], below=2**63) if len(parts) == 3 else None
+    if number is None:
         raise NotFoundError(f"{text!r} is no cursor of records", "Use the cursor of a record, or of an earlier page.")
-    return Place(int(parts[0]), *("" if part == "-" else part for part in parts[1:]))
+    return Place(number, *("" if part == "-" else part for part in parts[1:]))
 
 
 def check_place(name: Name, place: Place, sight: Sight) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from standfast.ground.digits import whole_number
 from standfast.ground.errors import CorruptRecordError, NotFoundError, SessionConflictError
 from standfast.ground.jsonvalue import CorruptJSON, Item, are_items, decode, decode_many
 from standfast.sessions.port import (
@@ -347,9 +348,10 @@ def page(name: Name, before: str | None, limit: int, report: Report) -> Plan[Pag
 
 
 def _cursor(text: str) -> int:
-    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+    number = whole_number(text, below=2**63)
+    if number is None:
         raise NotFoundError(f"{text!r} is no page cursor", "Use Page.before of an earlier page of this session.")
-    return int(text)
+    return number
 
 
 def head(name: Name) -> Plan[Head]:

@@ -153,8 +153,13 @@ async def test_a_page_of_a_history_that_was_replaced_is_refused_not_empty() -> N
     await session.replace(items(9), upto=await session.head())
     with pytest.raises(SessionConflictError, match="Read again from the latest page"):
         await session.page(before=page.before, limit=2)
-    with pytest.raises(NotFoundError):
-        await session.page(before="nonsense", limit=2)
+    for cursor in ("nonsense", "1" * 5000, "١"):  # Python refuses to make a number of 5,000 digits
+        with pytest.raises(NotFoundError):
+            await session.page(before=cursor, limit=2)
+        with pytest.raises(NotFoundError):
+            await session.records(after=f"{cursor}.a.b")
+        with pytest.raises(NotFoundError):
+            await session.list_sessions(after=cursor, limit=2)
 
 
 async def test_a_fork_of_a_generation_counts_writers_as_of_that_point() -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from standfast.backends.redis.exchange import Command, Exchange, answers
 from standfast.backends.redis.keys import Keys, bucket_of, session_of, to_bytes, to_text
 from standfast.backends.redis.scripts import TAKE_OUT, times_of
-from standfast.sessions.answering import labels_of, not_a_cursor
+from standfast.ground.digits import whole_number
+from standfast.sessions.answering import NUMBER_MAX, labels_of, not_a_cursor
 from standfast.sessions.port import Kind, Listed, Listing, Name
 
 _ABOUT = ("standfast_epoch", "created_at", "updated_at", "standfast_created", "standfast_updated", "standfast_labels")
@@ -145,6 +146,7 @@ def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
 
 def _read_cursor(text: str) -> tuple[int, str]:
     score, colon, id_ = text.partition(":")
-    if not colon or not score.isascii() or not score.isdigit():
+    number = whole_number(score, below=NUMBER_MAX) if colon else None
+    if number is None:
         raise not_a_cursor(text)
-    return int(score), id_
+    return number, id_
