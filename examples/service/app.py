@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from service.hooks import SignatureError, check_signature
+from service.hooks import DECIDED, SignatureError, check_signature
 from service.settings import Settings, agent_named
 from service.streams import stream
 from service.worker import Worker
@@ -50,6 +50,8 @@ class Decision(BaseModel):
     """What a person decided about a call that waits."""
 
     call: str
+    type: Literal["call.decided"] | None = None
+    """Must be said where decisions are signed: requests of both directions are signed with one secret."""
     run: str | None = None
     """Must be said where decisions are signed, and is then what is signed: the address of a request is not."""
     approve: bool
@@ -152,6 +154,8 @@ async def decide(run: Name, decision: Decision, worker: Here) -> dict[str, Any]:
             f"the decision is about run {decision.run!r} and was sent to run {run!r}",
             "Say in its body which run it is.",
         )
+    if worker.settings.hook_secret and decision.type != DECIDED:
+        raise SignatureError("the signed body does not say that it is a decision", f"Give it the type {DECIDED!r}.")
     view = await worker.decide(
         run,
         decision.call,

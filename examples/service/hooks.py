@@ -12,15 +12,20 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import logging
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from typing import Any
 
 from standfast import (
     CallerError,
     CallView,
+    InvalidSettingError,
     Lease,
     LeaseLostError,
     NotFoundError,
@@ -31,6 +36,8 @@ from standfast import (
 
 logger = logging.getLogger("service")
 
+WAITING, DECIDED = "call.waiting", "call.decided"
+"""The types of the two bodies that are signed with one secret. Neither can be sent back as the other."""
 TOLD = "service:told"
 """The session of the notes; `app` lets no conversation have such a name."""
 AGAIN_S_MAX = 60.0
@@ -39,6 +46,8 @@ LEASE_S = 10.0
 AT_ONCE = 8
 AGE_S_MAX = 300
 """How old a signed request may be: one that somebody has recorded is of no use later."""
+TIMESTAMP_DIGITS_MAX = 20
+"""Python refuses to make a number of several thousand digits, and any caller may send them."""
 
 
 class SignatureError(CallerError):
@@ -62,7 +71,8 @@ def signed(secret: str, message_id: str, body: bytes) -> dict[str, str]:
 def check_signature(secret: str, headers: Mapping[str, str], body: bytes) -> None:
     """Raise SignatureError if this request was not signed with the secret, just now."""
     at, given = headers.get("webhook-timestamp", ""), headers.get("webhook-signature", "")
-    is_fresh = at.isdecimal() and abs(time.time() - int(at)) <= AGE_S_MAX
+    is_time = at.isdecimal() and len(at) <= TIMESTAMP_DIGITS_MAX
+    is_fresh = is_time and abs(time.time() - int(at)) <= AGE_S_MAX
     expected = signature(secret, headers.get("webhook-id", ""), at, body)
     if not is_fresh or not any(hmac.compare_digest(expected.encode(), one.encode()) for one in given.split()):
         raise SignatureError(
@@ -71,11 +81,48 @@ def check_signature(secret: str, headers: Mapping[str, str], body: bytes) -> Non
         )
 
 
+class Address:
+    """Where web hooks are sent. Only `host` may be logged: the rest of a URL can hold keys."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            # Without the URL, or the library's error about it, which quotes it.
+            raise InvalidSettingError("SERVICE_HOOK_URL is not a URL of HTTP", "Give http://… or https://….")
+        self.host = parts.netloc.rpartition("@")[2]
+        self.url = parts._replace(netloc=self.host, fragment="").geturl()
+        named = [urllib.parse.unquote(one or "") for one in (parts.username, parts.password)]
+        secret = base64.b64encode(":".join(named).encode()).decode()
+        self.headers = {"authorization": f"Basic {secret}"} if "@" in parts.netloc else {}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Raises for a redirect: one would carry the headers to another host, and make a GET without a body of the POST."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
+def _in_short(error: Exception) -> str:
+    """Why a request failed, without the text of an error that quotes the URL (http.client's do)."""
+    match error:
+        case urllib.error.HTTPError():
+            return f"HTTP {error.code}"
+        case urllib.error.URLError():
+            return str(error.reason)
+        case _:
+            return type(error).__name__
+
+
 class Hooks:
     """Tells one address of every call that waits for a person."""
 
     def __init__(self, store: Store, url: str, secret: str) -> None:
-        self._store, self._url, self._secret = store, url, secret
+        self._store, self._secret = store, secret
+        self._address = Address(url) if url else None
         self._told = store.session(TOLD)
         self._known: dict[str, int] = {}
         """Runs of which everything was told, by the revision they were looked at in: not looked at again."""
@@ -102,7 +149,7 @@ class Hooks:
     async def _paused(self) -> list[RunSummary]:
         found: list[RunSummary] = []
         after: str | None = None
-        while self._url:
+        while self._address is not None:
             page = await self._store.runs(status="paused", after=after)
             found += page.runs
             after = page.after
@@ -120,6 +167,7 @@ class Hooks:
             self._known[run.run_id] = run.revision
 
     async def _is_told(self, run: RunSummary, call: CallView, lease: Lease) -> bool:
+        assert self._address is not None  # else no run was looked at
         message_id = f"{run.run_id} {call.call_id}"
         if await self._told.accepted(message_id):
             return True
@@ -127,7 +175,7 @@ class Hooks:
         if time.monotonic() < again_at:
             return False
         about = {
-            "type": "call.waiting",
+            "type": WAITING,
             "run": run.run_id,
             "conversation": run.session_id,
             "call": call.call_id,
@@ -139,20 +187,20 @@ class Hooks:
         }
         try:
             async with self._room:
-                await asyncio.to_thread(self._post, message_id, json.dumps(about).encode())
-        except OSError as error:
+                await asyncio.to_thread(self._post, self._address, message_id, json.dumps(about).encode())
+        except (OSError, http.client.HTTPException) as error:
             wait_s = min(2.0**failures, AGAIN_S_MAX)
-            logger.warning(
-                "%s did not take that call %s waits; again in %.0f s: %s", self._url, message_id, wait_s, error
-            )
+            host, why = self._address.host, _in_short(error)
+            logger.warning("%s did not take that call %s waits; again in %.0f s: %s", host, message_id, wait_s, why)
             self._failed[message_id] = failures + 1, time.monotonic() + wait_s
             return False
         self._failed.pop(message_id, None)
         await self._told.append([about], writer=message_id, start=0, lease=lease)
         return True
 
-    def _post(self, message_id: str, body: bytes) -> None:
-        """Send it; raises an OSError unless the other side says that it has it."""
-        asked = urllib.request.Request(self._url, body, signed(self._secret, message_id, body), method="POST")
-        with urllib.request.urlopen(asked, timeout=ANSWER_S_MAX):
+    def _post(self, address: Address, message_id: str, body: bytes) -> None:
+        """Send it; raises an OSError or HTTPException unless the other side says that it has it."""
+        headers = address.headers | signed(self._secret, message_id, body)
+        asked = urllib.request.Request(address.url, body, headers, method="POST")
+        with _opener.open(asked, timeout=ANSWER_S_MAX):
             pass

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ from service.client import Client
 
 from tests.helpers import servers
 from tests.helpers.books import lines
+from tests.helpers.children import import_path
 from tests.helpers.processes import wait_until
 from tests.helpers.stores import SERVERS
 from tests.web_service.nursery import Nursery, ServiceProcess
@@ -21,6 +27,7 @@ from tests.web_service.payer import Places
 
 STORES = ["sqlite", next(one for one in SERVERS if "postgres" in one.values)]
 PATIENCE_S = 120.0
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
 
 @pytest.fixture(params=STORES)
@@ -70,6 +77,19 @@ def client(*workers: ServiceProcess, token: str = "") -> Client:
 def is_status(asked: Client, run: str, *wanted: str) -> Any:
     """Wait until a run has one of these: the run."""
     return wait_until(lambda: (found := asked.get(f"/runs/{run}"))["status"] in wanted and found, PATIENCE_S)
+
+
+@contextmanager
+def started(tmp_path: Path, *arguments: str, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    """The service as an operator starts it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SERVICE_", "OPENAI_"))}
+    environment |= {"SERVICE_STORE": f"sqlite:///{tmp_path / 'talks.db'}", "PYTHONPATH": import_path(), **settings}
+    command = [sys.executable, "-m", "uvicorn", "service.app:app", *arguments]
+    with subprocess.Popen(command, cwd=EXAMPLES, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)  # does nothing to one that was waited for
 
 
 @pytest.fixture(scope="session")

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
-from service.client import RefusedError
-from service.hooks import SignatureError, check_signature, signature, signed
+from service.client import Client, RefusedError
+from service.hooks import Address, SignatureError, check_signature, signature, signed
 
+from standfast import InvalidSettingError
+from tests.helpers import servers
 from tests.helpers.books import done
 from tests.helpers.processes import wait_until
-from tests.web_service.conftest import PATIENCE_S, Service, client, is_status
+from tests.web_service.conftest import PATIENCE_S, Service, client, is_status, started
 
 SECRET = "both sides know it"
 
 
 class Desk:
-    """Somebody who is asked by web hook, and hears nothing of the first requests."""
+    """Somebody who is asked by web hook, and refuses the first requests with these statuses."""
 
-    def __init__(self, deaf_count: int = 0) -> None:
+    def __init__(self, *refusals: int) -> None:
         self.heard: list[tuple[dict[str, str], bytes]] = []
-        self.deaf_count = deaf_count
+        self.paths: list[str] = []
+        self.refusals = list(refusals)
 
-    def take(self, headers: dict[str, str], body: bytes) -> int:
-        if self.deaf_count:
-            self.deaf_count -= 1
-            return 500
+    def take(self, path: str, headers: dict[str, str], body: bytes) -> int:
+        self.paths.append(path)
+        if self.refusals:
+            return self.refusals.pop(0)
         self.heard.append((headers, body))
         return 204
 
@@ -41,7 +46,13 @@ def served(desk: Desk) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(desk.take({name.lower(): value for name, value in self.headers.items()}, body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self.send_response(desk.take(self.path, headers, body))
+            self.send_header("location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:  # what a redirect makes of a POST
+            self.send_response(desk.take(self.path, {}, b""))
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -60,7 +71,7 @@ def served(desk: Desk) -> Iterator[str]:
 
 def test_whoever_must_decide_is_told_once_and_decides_once(service: Service):
     """The first request fails; the decision comes twice, at two workers at once."""
-    desk = Desk(deaf_count=1)
+    desk = Desk(500)
     with served(desk) as url:
         hooked = {"hook_url": url, "hook_secret": SECRET}
         one, other = service.worker(**hooked), service.worker(**hooked)
@@ -70,7 +81,8 @@ def test_whoever_must_decide_is_told_once_and_decides_once(service: Service):
         check_signature(SECRET, headers, body)
         about = json.loads(body)
         assert (about["run"], about["conversation"], about["call"]) == ("m1", "ada", "ask1")
-        decision = {"run": "m1", "call": "ask1", "approve": True, "arguments": about["arguments"], "by": "ann"}
+        decision = {"type": "call.decided", "run": "m1", "call": "ask1", "approve": True, "by": "ann"}
+        decision["arguments"] = about["arguments"]
 
         def decide(worker: Any, **changed: Any) -> Any:
             said = decision | changed
@@ -105,9 +117,13 @@ def test_a_signed_decision_counts_for_the_run_that_it_names_and_for_no_other(ser
     for number in (1, 2):
         client(worker).say(f"talk{number}", "ask1", f"m{number}")
         is_status(client(worker), f"m{number}", "paused")
-    approval: dict[str, Any] = {"run": "m1", "call": "ask1", "approve": True, "arguments": "{}", "by": "ann"}
-    without_a_run = {name: value for name, value in approval.items() if name != "run"}
-    for said, path in ((approval, "/runs/m2/decisions"), (without_a_run, "/runs/m2/decisions")):
+    approval: dict[str, Any] = {"type": "call.decided", "run": "m1", "call": "ask1", "approve": True, "by": "ann"}
+    approval["arguments"] = "{}"
+    without_a_run, without_a_type = (
+        {key: approval[key] for key in approval if key != left} for left in ("run", "type")
+    )
+    wrong = ((approval, "/runs/m2/decisions"), (without_a_run, "/runs/m2/decisions"))
+    for said, path in (*wrong, (without_a_type, "/runs/m1/decisions")):
         with pytest.raises(RefusedError) as caught:
             client(worker).post(path, said, signed(SECRET, "d1", json.dumps(said).encode()))
         assert caught.value.status == 401
@@ -131,6 +147,49 @@ def test_a_call_that_waited_when_its_worker_was_killed_is_told_by_another(servic
     assert service.book == []
 
 
+def test_the_question_sent_back_is_not_a_decision(service: Service):
+    """Both directions are signed with one secret."""
+    desk = Desk()
+    with served(desk) as url:
+        worker = service.worker(hook_url=url, hook_secret=SECRET)
+        client(worker).say("ada", "ask1", "m1")
+        wait_until(lambda: desk.heard, PATIENCE_S)
+    _, body = desk.heard[0]
+    said = json.loads(body) | {"approve": True, "by": "eve"}
+    with pytest.raises(RefusedError) as caught:
+        client(worker).post("/runs/m1/decisions", said, signed(SECRET, "d1", json.dumps(said).encode()))
+    assert caught.value.status == 422
+    assert service.book == []
+
+
+def test_no_secret_of_the_hooks_address_is_logged_or_sent_elsewhere(tmp_path: Path):
+    desk = Desk(302)
+    with served(desk) as url:
+        hook = url.replace("http://", "http://ann:pass%20word@") + "?key=hidden"
+        port = str(servers.free_port())
+        with started(
+            tmp_path, "--port", port, SERVICE_TOKEN="t", SERVICE_HOOK_URL=hook, SERVICE_TEND_S="0.1"
+        ) as process:
+            asked = Client(f"http://127.0.0.1:{port}", token="t", patience_s=PATIENCE_S)
+            asked.say("ada", "Please pay.", "m1")
+            wait_until(lambda: desk.heard, PATIENCE_S)
+            process.terminate()
+            _, logged = process.communicate(timeout=PATIENCE_S)
+    assert desk.paths == ["/asked?key=hidden"] * 2  # not followed, and sent again
+    assert desk.heard[0][0]["authorization"] == "Basic " + base64.b64encode(b"ann:pass word").decode()
+    assert "did not take that call" in logged
+    assert "HTTP 302" in logged
+    for secret in ("hidden", "pass", "ann"):
+        assert secret not in logged.replace(str(tmp_path), "")
+
+
+@pytest.mark.parametrize("url", ["ftp://ann:hidden@host/", "ann:hidden@host", "http://:hidden@/", "http:///hidden"])
+def test_an_address_that_is_none_is_refused_without_being_quoted(url: str):
+    with pytest.raises(InvalidSettingError, match="SERVICE_HOOK_URL") as caught:
+        Address(url)
+    assert "hidden" not in str(caught.value)
+
+
 def test_a_signature_is_that_of_standard_webhooks():
     """The example of their specification's libraries, with a secret in their form."""
     secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b'{"test": 2432232314}'
@@ -138,7 +197,8 @@ def test_a_signature_is_that_of_standard_webhooks():
     assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     headers = signed(SECRET, "id", body)
     check_signature(SECRET, headers | {"webhook-signature": f"v1,b3RoZXI= {headers['webhook-signature']}"}, body)
-    for wrong in ({"webhook-id": "other"}, {"webhook-timestamp": "1614265330"}, {"webhook-timestamp": "soon"}):
+    times = ("1614265330", "soon", "1" * 5000)  # Python refuses to make a number of 5,000 digits
+    for wrong in ({"webhook-id": "other"}, *({"webhook-timestamp": one} for one in times)):
         with pytest.raises(SignatureError):
             check_signature(SECRET, headers | wrong, body)
     with pytest.raises(SignatureError):
