@@ -181,7 +181,7 @@ def app_of(folder: Path, settings: dict[str, Any]) -> fastapi.FastAPI:
     random.seed(os.getpid())
     if settings.pop("kind") == "openai-agents":
         return peer_app(settings["store"], folder / "book")
-    return make_app(Settings(**settings), agent_of(standfast, folder / "book"))
+    return make_app(Settings(**settings, open=True), agent_of(standfast, folder / "book"))
 
 
 if __name__ == "__main__":

@@ -13,10 +13,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from service.errors import refusal
+from service.gate import Gate
 from service.hooks import DECIDED, SignatureError, check_signature
 from service.settings import Settings, agent_named
 from service.streams import stream
@@ -197,6 +200,24 @@ def shown(view: RunView) -> dict[str, Any]:
     }
 
 
+# --- the addresses themselves ----------------------------------------------------------------------------------------
+
+# FastAPI's own would be open to all.
+
+
+@routes.get("/openapi.json", include_in_schema=False)
+async def schema(request: Request) -> JSONResponse:
+    """Every address, and what it takes."""
+    application: FastAPI = request.app
+    return JSONResponse(application.openapi())
+
+
+@routes.get("/docs", include_in_schema=False)
+async def page() -> HTMLResponse:
+    """The same as a page. Its script comes from a server of FastAPI's choice."""
+    return get_swagger_ui_html(openapi_url="/openapi.json", title="standfast service")
+
+
 # --- health ----------------------------------------------------------------------------------------------------------
 
 
@@ -232,12 +253,6 @@ STATUS: tuple[tuple[type[BaseException], int], ...] = (
     (StandfastError, 409),
 )
 """The first that fits. 503 comes with Retry-After: the same request again, in a moment, and to any worker."""
-
-
-def refusal(status: int, kind: str, what: str, remedy: str) -> JSONResponse:
-    """An error as clients see it."""
-    headers = {"retry-after": "1"} if status == 503 else None
-    return JSONResponse({"error": {"kind": kind, "what": what, "remedy": remedy}}, status, headers)
 
 
 async def refused(request: Request, error: Exception) -> JSONResponse:
@@ -284,6 +299,7 @@ def make_app(settings: Settings | None = None, agent: Agent[Any] | None = None) 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        settings.check_access()
         worker = app.state.worker = Worker(settings, answering)
         on_sigterm(worker)
         worker.start()
@@ -292,7 +308,8 @@ def make_app(settings: Settings | None = None, agent: Agent[Any] | None = None) 
         finally:
             await worker.close()
 
-    app = FastAPI(title="standfast service", lifespan=lifespan)
+    app = FastAPI(title="standfast service", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app.add_middleware(Gate, hosts=settings.hosts)
     app.include_router(open_routes)
     app.include_router(routes)
     for kind in (StandfastError, TimeoutError):

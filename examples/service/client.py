@@ -1,6 +1,6 @@
 """What a client of the service does: send again until it is taken, and go on watching where it was cut off.
 
-    python -m service.client http://localhost:8000 ada "Please pay my invoice."
+    SERVICE_TOKEN=… python -m service.client http://localhost:8000 ada "Please pay my invoice."
 
 Of several addresses, with commas between them, it stays with one until that fails.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import sys
 import time
 import urllib.parse
@@ -127,7 +128,8 @@ def _parsed(answer: http.client.HTTPResponse) -> Iterator[Event]:
 def main() -> None:
     """Say something, and show what becomes of it."""
     addresses, conversation, text = sys.argv[1:]
-    client, message_id = Client(*addresses.split(",")), uuid.uuid4().hex
+    token = os.environ.get("SERVICE_TOKEN", "")
+    client, message_id = Client(*addresses.split(","), token=token), uuid.uuid4().hex
     client.say(conversation, text, message_id)
     for event in client.events(message_id):
         print(event.kind, json.dumps(event.data), flush=True)

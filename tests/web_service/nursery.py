@@ -152,7 +152,7 @@ def main() -> None:
     import standfast.fleet.watching  # noqa: F401
     from tests.web_service.payer import payer
 
-    bring_up(lambda folder, settings: make_app(Settings(**settings), payer(folder)))
+    bring_up(lambda folder, settings: make_app(Settings(**{"open": True, **settings}), payer(folder)))
 
 
 if __name__ == "__main__":

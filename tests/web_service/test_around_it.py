@@ -93,8 +93,11 @@ def test_without_the_token_nothing_is_answered(service: Service):
 
 
 def test_settings_come_from_the_environment_and_what_is_wrong_is_named():
-    given = {"SERVICE_STORE": "talks.db", "SERVICE_LEASE_S": "2.5", "OTHER": "1"}
-    assert Settings.of(given) == Settings(store="talks.db", lease_s=2.5)
+    given = {"SERVICE_STORE": "talks.db", "SERVICE_LEASE_S": "2.5", "SERVICE_OPEN": "1", "OTHER": "1"}
+    assert Settings.of(given) == Settings(store="talks.db", lease_s=2.5, open=True)
+    assert not Settings.of({"SERVICE_OPEN": "0"}).open
+    with pytest.raises(InvalidSettingError, match="SERVICE_OPEN='maybe'"):
+        Settings.of({"SERVICE_OPEN": "maybe"})
     with pytest.raises(InvalidSettingError, match="SERVICE_TEND_S='soon'"):
         Settings.of({"SERVICE_TEND_S": "soon"})
     assert isinstance(agent_named("service.agent:clerk"), Agent)
@@ -110,10 +113,11 @@ def test_the_command_of_the_page_starts_workers_that_are_replaced_when_they_die(
     port = servers.free_port()
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     environment |= {"SERVICE_STORE": f"sqlite:///{tmp_path / 'talks.db'}", "PYTHONPATH": import_path()}
+    environment["SERVICE_TOKEN"] = "a secret"  # without which it does not start
     arguments = [*command[1].split(), "--workers", "2", "--port", str(port), "--log-level", "warning"]
     started = subprocess.Popen([sys.executable, "-m", "uvicorn", *arguments], cwd=SERVICE.parent, env=environment)
     try:
-        asked = Client(f"http://127.0.0.1:{port}", patience_s=PATIENCE_S)
+        asked = Client(f"http://127.0.0.1:{port}", token="a secret", patience_s=PATIENCE_S)
         asked.say("ada", "Please pay.", "m1")
         (waiting,) = is_status(asked, "m1", "paused")["waiting"]
         before = wait_until(lambda: len(found := workers_below(started.pid)) == 2 and found, PATIENCE_S)
@@ -149,6 +153,8 @@ def test_compose_files_name_images_settings_and_files_that_exist(name: str):
     web = composed["services"]["web"]
     settings = {f"SERVICE_{one.name.upper()}" for one in dataclasses.fields(Settings)}
     assert {key for key in web["environment"] if key.startswith("SERVICE_")} <= settings
+    assert web["environment"]["SERVICE_TOKEN"].startswith("${SERVICE_TOKEN:?")  # compose refuses to start without one
+    assert "127.0.0.1" in web["environment"]["SERVICE_HOSTS"]  # which the health check names
     assert all(set(one) & {"image"} and "build" not in one for one in composed["services"].values())
     assert web["image"] == "python:3.13-slim"
     assert "uvicorn service.app:app" in web["command"][-1]
