@@ -17,6 +17,7 @@ import redis.asyncio
 from standfast import (
     AppendGapError,
     NotADatabaseError,
+    NotFoundError,
     RedisSession,
     SessionConflictError,
     StoreError,
@@ -78,6 +79,8 @@ async def test_every_ability_works_over_a_client_of_yours(client: Any) -> None:
     async with await session.lease(ttl_s=5, wait_s=0) as lease:
         await session.append(items("held", 1), writer="held", start=0, lease=lease)
     assert [one.session_id for one in (await session.list_sessions(limit=5)).sessions] == ["c", "f"]
+    with pytest.raises(NotFoundError):
+        await session.list_sessions(after=f"{'1' * 5000}:c", limit=5)
     assert await session.count_sessions() == 2
     await client.rpush(f"{prefix}:c:messages", b"\xff\xfe")
     assert len(await session.get_items()) == 3
