@@ -54,9 +54,11 @@ async def test_an_event_from_outside_is_acted_upon_while_an_effect_is_under_way(
 
     loop = Loop(Lamp(), advance=advance, due=due, perform=perform, inline=False, rests=lambda lamp: lamp.unplugged)
     driving = asyncio.ensure_future(loop.reconcile())
-    for wish in ({"wanted": 1}, {"wanted": 2}, {"wanted": 3}):
-        await asyncio.sleep(0.001)
-        await loop.record(wish)
+    for wanted in (1, 2, 3):
+        await asyncio.sleep(0)
+        await loop.record({"wanted": wanted})
+        while f"begin {wanted}" not in log:
+            await asyncio.sleep(0.001)
     while loop.state.level != 3:
         await asyncio.sleep(0.001)
     assert not driving.done(), "nothing is due, and the lamp may still be asked for something"

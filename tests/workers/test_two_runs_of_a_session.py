@@ -172,7 +172,10 @@ async def service(office: Office) -> None:
     waiting = {one: RUNS[one] == "decided" for one in office.runs if RUNS[one] in ("decided", "rejected")}
     for run_id, approve in waiting.items():
         call = (await worker.store.run(run_id)).waiting[0]
-        await worker.decide(run_id, run_id, approve=approve, arguments=call.arguments, by="ann", reason=None)
+        await worker.decide(
+            run_id, run_id, approve=approve, arguments=call.arguments,
+            prepared_arguments=call.prepared_arguments, by="ann", reason=None,
+        )  # fmt: skip
     worker.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
