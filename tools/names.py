@@ -55,9 +55,9 @@ For tests. These are imported from their own packages: nothing of standfast need
 """
 CONTRACT_DOC = """# The contract
 
-Written by `./dev names` from `standfast.contract.clauses`. Every promise has a name: the conformance kit tests it under
-that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history of one
-conversation, a *store* what sessions live in, a *run* one call of the runner.
+Written by `./dev names` from `standfast.contract.clauses`. Every promise has a name: the conformance kit
+tests it under that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history
+of one conversation, a *store* what sessions live in, a *run* one call of the runner.
 """
 
 
@@ -191,8 +191,8 @@ def names_page() -> str:
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     lines += ["", KIT_DOC.strip()]
     for kit in exports.KITS:
-        names = tuple(sorted(getattr(importlib.import_module(f"standfast.{kit}"), "__all__", ())))
         home = exports.KIT_PATHS.get(kit, kit)
+        names = tuple(sorted(getattr(importlib.import_module(f"standfast.{home}"), "__all__", ())))
         lines += ["", f"## `standfast.{kit}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     return "\n".join(lines) + "\n"
