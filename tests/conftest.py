@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers import servers
+from tests.helpers import collected, servers, tiers
+from tests.helpers.clauses import named_clauses
 from tests.helpers.sdk_sessions import close_the_sdks_sessions
 
 __all__ = ["close_the_sdks_sessions"]  # a fixture of every test, by being imported
+
+# Nothing that is imported or collected becomes garbage, and each look at it would cost more than the one before.
+gc.disable()
 
 # A slow machine is not a failure: no test may depend on speed. A failing example is printed so that it can be replayed
 # elsewhere. In CI the examples are the same in every run, so that red means that the change is wrong; on a developer's
@@ -27,6 +30,11 @@ settings.register_profile(
     derandomize=bool(os.environ.get("CI")),
 )
 settings.load_profile("standfast")
+# The short tier looks at fewer examples of each property. Tests whose mistake needs more say so themselves.
+settings.register_profile("short", settings.get_profile("standfast"), max_examples=25)
+
+SHORT_SIZES = {"conformance_rounds": 3, "conformance_examples": 8, "conformance_objects": 1_000}
+"""How much each check of the kit does in the short tier, unless the command line says it."""
 
 VOICE = ("/calls/", "/talk/", "/transports/")
 
@@ -35,13 +43,19 @@ def _enter_voice_clauses(items: list[pytest.Item]) -> None:
     """Enter tests of voice calls in the scorecard under the clauses that their docstrings name."""
     for item in items:
         if any(folder in str(item.path) for folder in VOICE):
-            text = getattr(getattr(item, "function", None), "__doc__", None) or ""
-            named = sorted(set(re.findall(r"\bE(?:1[0-5]|[1-9])\b", text)))
+            text = getattr(getattr(item, "function", None), "__doc__", None)
+            named = sorted(clause_id for clause_id in named_clauses(text) if clause_id[0] == "E")
             if named:
                 item.add_marker(pytest.mark.clause(*named, backend="calls"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        default=None,
+        choices=tiers.TIERS,
+        help="which tests to run: tests/tiers.toml has the table (default: all; with a test named by hand, that test)",
+    )
     parser.addoption(
         "--without",
         default="",
@@ -63,6 +77,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--tier") == "short":
+        settings.load_profile("short")
+        for name, size in SHORT_SIZES.items():
+            if not any(str(arg).startswith(f"--{name.replace('_', '-')}") for arg in config.invocation_params.args):
+                setattr(config.option, name, size)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave a file out whose import starts a server that only `--with` asks for: it is a download."""
     if collection_path.name == "test_contract_mariadb.py" and "mariadb" not in config.getoption("--with").split(","):
@@ -82,10 +104,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("--with").split(",")
     named += [name for name in servers.ON_REQUEST if name not in asked]
     _enter_voice_clauses(items)
-    left = [item for item in items if any(item.get_closest_marker(name) for name in named)]
+    collected.keep(config, items)
+    tier = config.getoption("--tier")
+    if tier is None:  # a test named by its own id runs, whatever its tier
+        tier = "deep" if any("::" in arg for arg in config.args) else "all"
+    left = [
+        item
+        for item in items
+        if any(item.get_closest_marker(name) for name in named) or not tiers.is_in(item.nodeid, tier)
+    ]
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in left]
+        out = set(left)
+        items[:] = [item for item in items if item not in out]
 
 
 def pytest_collection_finish() -> None:
@@ -95,6 +126,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -58,7 +58,7 @@ LIBRARIES: dict[int, set[str]] = {
     1: {"msgspec"},
     2: {"msgspec"},
     EDGE_GROUND: {"msgspec"},  # only for its plain records, which the garbage collector need not look at
-    3: {"msgspec", "pydantic", "typing_extensions"},  # the last for type checkers only
+    3: {"msgspec", "pydantic", "pydantic_core", "typing_extensions"},  # the last for type checkers only
 }
 # Words and machines are functions of their arguments: no clock, no chance, no I/O, nothing that waits.
 IMPURE = {

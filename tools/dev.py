@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ REQUIREMENTS = ROOT / "requirements"
 # A Python named by hand gets an environment of its own, so that trying 3.13 does not undo the one in use.
 VENV = ROOT / (".venv" if not os.environ.get("PYTHON") else f".venv-{sys.version_info[0]}.{sys.version_info[1]}")
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+SIGN_OF_LIFE_S = 5
+"""How long an installation works before `./dev` says how far it is."""
 CHECKED = ["src", "tests", "tools", "bench", "examples"]
 
 
@@ -34,19 +37,83 @@ def demo(*args: str) -> int:
 
 
 def test(*args: str) -> int:
-    """Lint, types, then every test (`--python 3.13`, repeatable: on these Pythons; the rest goes to pytest)."""
+    """Lint, types and the tests of every promise (`--all`: what CI runs; `--deep`: hours; `--python 3.13`: there)."""
     wanted, rest = pythons_named(args)
     if wanted:
         return test_on(wanted, rest)
     need("dev")
-    code = 0 if LINTED in os.environ else lint()
-    if code:
+    if "--deep" in rest:
+        return deep(*[arg for arg in rest if arg != "--deep"])
+    tier = ["--tier", "all" if "--all" in rest else "short"]
+    rest = [arg for arg in rest if arg != "--all"]
+    if any(not arg.startswith("-") and (ROOT / arg.partition("::")[0]).exists() for arg in rest):
+        tier = []  # tests that are named run, whatever their tier
+    say(f"testing on Python {sys.version.split()[0]}: {' '.join(tier[1:]) or 'named'} tests, and lint beside them")
+    # Mypy waits for nothing and the tests wait for children, servers and leases: side by side they fill two cores.
+    beside = None if LINTED in os.environ or not tier else subprocess.Popen(
+        [sys.executable, __file__, "lint"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )  # fmt: skip
+    code = run_tests(*tier, *rest)
+    if beside is None:
         return code
-    say(f"testing on Python {sys.version.split()[0]}")
-    chosen = any(arg.startswith(("-n", "--numprocesses", "--pdb")) for arg in rest)
-    # Three keep two cores busy: a third of the tests' time is waiting, for children, servers and leases. Not as many as
+    told = beside.communicate()[0]
+    say(f"lint and types: {'passed' if beside.returncode == 0 else 'failed'}")
+    if beside.returncode:
+        print(told, file=sys.stderr)
+    return code or beside.returncode
+
+
+def run_tests(*args: str) -> int:
+    """Run pytest with several workers, unless the arguments say how many."""
+    chosen = any(arg.startswith(("-n", "--numprocesses", "--pdb")) for arg in args)
+    # Four keep two cores busy: most of the tests' time is waiting, for children, servers and leases. Not as many as
     # there are cores: in a container their number is the host's, and every worker has servers of its own.
-    return python("-m", "pytest", *([] if chosen else ["-n", "3"]), *rest)
+    return python("-m", "pytest", *([] if chosen else ["-n", "4"]), *args)
+
+
+DEEP: dict[str, tuple[str, ...]] = {
+    "tests": ("-m", "pytest", "-n", "4", "--tier", "deep"),
+    "mutants": (str(ROOT / "tools" / "mutants.py"), "--resume"),
+    "attacks": ("-m", "pytest", "-n", "4", "--tier", "deep", "tests/attacks"),
+    "simulator": ("-m", "standfast.testing.simulator", "2000"),
+    "servers": ("-m", "pytest", "-n", "4", "--tier", "deep", "-m", "redis or postgres"),
+    "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,restarts", "-m",
+                  "pgbouncer or mariadb or restarts"),
+    "pythons": (str(ROOT / "tools" / "dev.py"), "test", "--all", "--python", "every"),
+}  # fmt: skip
+"""The parts of `./dev test --deep`, in the order in which they run."""
+
+DEEP_ENVIRONMENT = {"attacks": {"STANDFAST_ATTACK_ROUNDS": "20"}, "servers": {"STANDFAST_SERVERS": "path"}}
+
+
+def deep(*parts: str) -> int:
+    """Run the parts of the deep tier that have not passed on this commit yet; `--again` forgets what has passed.
+
+    Each part that passes is written down, so that a run that was stopped goes on where it was.
+    """
+    wanted = [part for part in parts if not part.startswith("-")] or list(DEEP)
+    unknown = [part for part in wanted if part not in DEEP]
+    if unknown:
+        print(f"./dev test --deep knows {', '.join(DEEP)}, not {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    # With changes that are not committed nothing is known of this state of the files: every part runs.
+    ask = [["git", "rev-parse", "HEAD"], ["git", "status", "--porcelain"]]
+    commit, changed = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True).stdout.strip() for one in ask)
+    passed = VENV / f".deep-{commit}"
+    done = passed.read_text().split() if passed.exists() and not changed and "--again" not in parts else []
+    codes = []
+    for part in wanted:
+        if part in done and part not in parts:
+            say(f"{part}: passed before on this commit")
+            continue
+        say(f"{part}: {' '.join(DEEP[part])}")
+        environment = {**os.environ, **DEEP_ENVIRONMENT.get(part, {})}
+        codes.append(subprocess.call([str(PYTHON), *DEEP[part]], cwd=ROOT, env=environment))
+        say(f"{part}: {'passed' if codes[-1] == 0 else f'failed (exit code {codes[-1]})'}")
+        if codes[-1] == 0:
+            done.append(part)
+            passed.write_text("\n".join(done))
+    return max(codes, default=0)
 
 
 def lint(*args: str) -> int:
@@ -104,9 +171,7 @@ def websockets(*args: str) -> int:
         stamp = folder / hashlib.sha256(pinned.read_bytes()).hexdigest()
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-            pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", str(folder)]
-            checked([*pip, "-r", str(pinned)])
+            install(PYTHON, pinned, "--target", str(folder))
             stamp.touch()
         say(f"testing the transport with {pinned.stem}")
         command = [str(PYTHON), "-m", "pytest", "-q", *(args or ("tests/transports",))]
@@ -143,11 +208,9 @@ def docs(*args: str) -> int:
     stamp = place / hashlib.sha256(sys.version.encode() + pinned.read_bytes()).hexdigest()
     with only_one_installer():
         if not stamp.exists():
-            say(f"installing requirements/docs.txt into {place.name} (once)")
             shutil.rmtree(place, ignore_errors=True)
             checked([sys.executable, "-m", "venv", str(place)])
-            pip = [str(builder), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-            checked([*pip, "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(pinned)])
+            install(builder, pinned)
             stamp.touch()
     return subprocess.call([str(builder), str(ROOT / "tools" / "site.py"), *args], cwd=ROOT)
 
@@ -191,7 +254,10 @@ LINTED = "STANDFAST_DEV_LINTED"  # set for the runs on other Pythons: what ruff 
 
 
 def pythons_named(args: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The versions that `--python` names, and the other arguments. "ends" names the oldest and the newest there are."""
+    """Return the versions that `--python` names, and the other arguments.
+
+    "oldest", "newest", "ends" and "every" stand for those that are installed here.
+    """
     wanted: list[str] = []
     rest: list[str] = []
     left = list(args)
@@ -209,8 +275,9 @@ def pythons_named(args: tuple[str, ...]) -> tuple[list[str], list[str]]:
 def test_on(wanted: list[str], args: list[str]) -> int:
     """Run `./dev test` with each of these Pythons, in an environment of its own; the first exit code that is not 0."""
     found = {version: executable for version in KNOWN if (executable := find_python(version)) is not None}
-    if wanted == ["ends"]:
-        wanted = list(dict.fromkeys([*list(found)[:1], *list(found)[-1:]]))
+    ends = {"oldest": list(found)[:1], "newest": list(found)[-1:], "every": list(found)}
+    ends["ends"] = ends["oldest"] + ends["newest"]
+    wanted = list(dict.fromkeys(version for name in wanted for version in ends.get(name, [name])))
     missing = [version for version in wanted if version not in found]
     if missing or not wanted:
         named = ", ".join(missing) or f"of {', '.join(KNOWN)}"
@@ -259,17 +326,37 @@ def need(level: str) -> None:
             say(f"creating {VENV.name} with Python {sys.version.split()[0]}")
             shutil.rmtree(VENV, ignore_errors=True)
             checked([sys.executable, "-m", "venv", str(VENV)])
-        say(f"installing requirements/{level}.txt into {VENV.name} (once)")
         for stamp in stamps.values():
             stamp.unlink(missing_ok=True)
+        install(PYTHON, REQUIREMENTS / f"{level}.txt")
         pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
-        # The file is complete, so pip resolves nothing. When it did, `psycopg[binary]` of a dependency made it look at a
-        # release that came after the pins, and refuse that one for its missing hash: a fresh install failed.
-        checked(
-            [*pip, "--no-deps", "--require-hashes", "--only-binary", ":all:", "-r", str(REQUIREMENTS / f"{level}.txt")]
-        )
         checked([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
         stamps[level].write_text(wanted[level])
+
+
+def install(python: Path, pinned: Path, *options: str) -> None:
+    """Install a compiled requirements file, hashes checked, and report progress while pip works."""
+    # The file is complete, so pip resolves nothing. When it did, `psycopg[binary]` of a dependency made it look at a
+    # release that came after the pins, and refuse that one for its missing hash: a fresh install failed.
+    pip = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
+    pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", *options, "-r", str(pinned)]
+    count = sum("==" in line and not line.startswith((" ", "#")) for line in pinned.read_text().splitlines())
+    say(f"installing requirements/{pinned.name}, up to {count} packages (once)")
+    lines: list[str] = []
+    told, begun, seen = time.monotonic(), time.monotonic(), 0
+    with subprocess.Popen(pip, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            lines.append(line)
+            seen += line.startswith("Collecting")
+            unpacking = line.startswith("Installing collected packages")
+            if unpacking or time.monotonic() - told > SIGN_OF_LIFE_S:
+                told = time.monotonic()
+                say("unpacking" if unpacking else f"{seen} of {count} packages after {told - begun:.0f} s")
+    if running.returncode:
+        print("".join(line for line in lines if not line.startswith("WARNING: Location")), file=sys.stderr)
+        say(f"this step failed with exit code {running.returncode}: {' '.join(pip)}")
+        raise SystemExit(running.returncode)
 
 
 def fingerprint(level: str) -> str:

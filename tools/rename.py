@@ -920,7 +920,10 @@ def _tidy(root: Path, names: list[str]) -> None:
     ours = ["--no-cache", "--config", "lint.isort.known-first-party = ['standfast']"]
     # Ruff takes modules below `_src` for private and asks no docstrings of them: a `noqa` for that is unused there.
     subprocess.run(
-        [*ruff, "check", "--fix", "--fixable", "I001,RUF100", "--quiet", *ours, *names], cwd=root, check=False
+        [*ruff, "check", "--fix", "--fixable", "I001,RUF100", "--quiet", *ours, *names],
+        cwd=root,
+        check=False,
+        stdout=subprocess.DEVNULL,
     )
     subprocess.run([*ruff, "format", "--quiet", *names], cwd=root, check=True)
 

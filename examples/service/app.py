@@ -55,6 +55,8 @@ class Decision(BaseModel):
     approve: bool
     arguments: str
     """As they were shown to whoever decided."""
+    prepared_arguments: str | None = None
+    """The values that the tool will get, as they were shown, where they differ from the arguments."""
     by: str = Field(min_length=1)
     reason: str | None = None
 
@@ -155,6 +157,7 @@ async def decide(run: Name, decision: Decision, worker: Here) -> dict[str, Any]:
         decision.call,
         approve=decision.approve,
         arguments=decision.arguments,
+        prepared_arguments=decision.prepared_arguments,
         by=decision.by,
         reason=decision.reason,
     )
@@ -169,7 +172,15 @@ async def cancel(run: Name, cancelling: Cancelling, worker: Here) -> dict[str, A
 
 def shown(view: RunView) -> dict[str, Any]:
     """A run, for a client."""
-    waiting = [{"call": one.call_id, "tool": one.tool, "arguments": one.arguments} for one in view.waiting]
+    waiting = [
+        {
+            "call": one.call_id,
+            "tool": one.tool,
+            "arguments": one.arguments,
+            "prepared_arguments": one.prepared_arguments,
+        }
+        for one in view.waiting
+    ]
     return {
         "run": view.run_id,
         "conversation": view.session_id,

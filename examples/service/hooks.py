@@ -133,6 +133,7 @@ class Hooks:
             "call": call.call_id,
             "tool": call.tool,
             "arguments": call.arguments,
+            "prepared_arguments": call.prepared_arguments,
             "reason": call.reason,
             "decide": f"/runs/{run.run_id}/decisions",
         }

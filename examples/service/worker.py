@@ -12,7 +12,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from service.hooks import Hooks
 from service.settings import Settings
@@ -26,11 +26,9 @@ from standfast import (
     Runner,
     RunResultStreaming,
     RunStateError,
-    RunSummary,
     RunView,
     SessionConflictError,
     StandfastError,
-    UnfinishedRunError,
     open_store,
 )
 
@@ -38,12 +36,8 @@ logger = logging.getLogger("service")
 
 LOOK_S = 0.25
 """How often a message that waits for its turn looks whether another worker has it."""
-LEFT_TRIES = 5
-"""How often a message lets others go first that a dead worker has left in its conversation."""
 PASSES_MAX = 8
 """How many passes of `Runner.recover` go on at once: a long run that one took must not keep the next from looking."""
-
-Policy = Literal["refuse", "settle"]
 
 Tell = Callable[[dict[str, Any]], None]
 """Hears the words of a reply as they come; must not wait."""
@@ -135,50 +129,12 @@ class Worker:
             return None
 
     async def _answer(self, run_id: str, under_way: UnderWay) -> None:
-        """Run the agent. What a dead worker left in the conversation goes on first: its message came before."""
+        """Run the agent. What a dead worker left in the conversation is finished first: its message came before."""
         assert under_way.text is not None
-        policies: list[Policy] = ["refuse"] * LEFT_TRIES
-        policies.append("settle")
-        while True:
-            self._check_open()
-            config = self._config(run_id, unfinished=policies.pop(0))
-            session = self.store.session(under_way.conversation)
-            try:
-                result = Runner.run_streamed(self.agent, under_way.text, session=session, run_config=config)
-                await under_way.follow(result, self._teller(run_id))
-                return
-            except UnfinishedRunError:
-                if not policies:
-                    raise
-                if not await self._ended_before(under_way.conversation):
-                    policies = ["settle"]  # what is left waits for a person, and is shown to the model
-
-    async def _ended_before(self, conversation: str) -> bool:
-        """Go on with the runs of a conversation that nobody is at; whether there were any."""
-        left = [*await self._runs_of(conversation, "ready"), *await self._runs_of(conversation, "running")]
-        for run in left:
-            await self._go_on_with(run.run_id, conversation)
-        return bool(left)
-
-    async def _runs_of(self, conversation: str, status: str) -> list[RunSummary]:
-        return (await self.store.runs(status=status, session_id=conversation)).runs
-
-    async def _go_on_with(self, run_id: str, conversation: str, policy: Policy = "refuse") -> None:
-        """Go on with a run that was left, unless another of its conversation is to go first."""
         self._check_open()
-        session, config = self.store.session(conversation), self._config(unfinished=policy)
-        try:
-            await Runner.resume(self.agent, run_id, session=session, run_config=config)
-        except UnfinishedRunError:
-            # Those that wait for people do not keep it. Of those that were at work the last goes first: the others
-            # have not done anything yet, or it would not have begun.
-            running = await self._runs_of(conversation, "running")
-            if policy == "refuse" and not any(run.run_id != run_id for run in running[:1]):
-                await self._go_on_with(run_id, conversation, "settle")
-        except RunHandedOverError:
-            raise
-        except Exception as error:  # another worker was faster, or it has failed: its own clients are told
-            logger.info("run %s, left by another worker: %r", run_id, error)
+        session, config = self.store.session(under_way.conversation), self._config(run_id)
+        result = Runner.run_streamed(self.agent, under_way.text, session=session, run_config=config)
+        await under_way.follow(result, self._teller(run_id))
 
     def _carry(self, run_id: str, under_way: UnderWay, work: Callable[[str, UnderWay], Awaitable[None]]) -> None:
         """Do this in a task of the worker's own, whoever comes and goes."""
@@ -217,11 +173,27 @@ class Worker:
     # --- a decision --------------------------------------------------------------------------------------------------
 
     async def decide(
-        self, run_id: str, call_id: str, *, approve: bool, arguments: str, by: str, reason: str | None
+        self,
+        run_id: str,
+        call_id: str,
+        *,
+        approve: bool,
+        arguments: str,
+        prepared_arguments: str | None,
+        by: str,
+        reason: str | None,
     ) -> RunView:
         """Save a decision and go on with the run. The same decision again changes nothing; another one is refused."""
         try:
-            view = await self.store.decide(run_id, call_id, approve, by=by, reason=reason, arguments=arguments)
+            view = await self.store.decide(
+                run_id,
+                call_id,
+                approve,
+                by=by,
+                reason=reason,
+                arguments=arguments,
+                prepared_arguments=prepared_arguments,
+            )
         except (ApprovalError, RunStateError, RunClaimedError):
             view = await self.store.run(run_id)
             known = next((call.decision for call in view.calls if call.call_id == call_id), None)
@@ -274,17 +246,9 @@ class Worker:
             self._asking.clear()
 
     async def _recover(self) -> None:
-        config = self._config(unfinished="refuse")
-        report = await Runner.recover(self.agent, sessions=self.store.session, run_config=config)
+        report = await Runner.recover(self.agent, sessions=self.store.session, run_config=self._config())
         for one in report.of("failed"):
-            if not isinstance(one.error, UnfinishedRunError) or one.session_id is None:
-                logger.warning("run %s was taken up and failed: %r", one.run_id, one.error)
-            elif one.run_id not in self._under_way and not self.stopping.is_set():
-                # Not in this task: a run that is cancelled with it would be given up, and not handed over.
-                self._carry(one.run_id, UnderWay(one.session_id), self._take_up)
-
-    async def _take_up(self, run_id: str, under_way: UnderWay) -> None:
-        await self._go_on_with(run_id, under_way.conversation)
+            logger.warning("run %s was taken up and failed: %r", one.run_id, one.error)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -314,9 +278,9 @@ class Worker:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _config(self, run_id: str | None = None, unfinished: Policy = "settle") -> RunConfig:
-        lease_s = self.settings.lease_s
-        return RunConfig(run_id=run_id, unfinished=unfinished, lease_ttl_s=lease_s, close_session=True)
+    def _config(self, run_id: str | None = None) -> RunConfig:
+        # Every message that was accepted is answered: none closes the run of another one.
+        return RunConfig(run_id=run_id, unfinished="resume", lease_ttl_s=self.settings.lease_s, close_session=True)
 
     def _check_open(self) -> None:
         if self.stopping.is_set():

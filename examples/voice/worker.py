@@ -40,6 +40,10 @@ class Setup:
         self.port, self.ports, self.state = port, ports, state
         self.model: dict[str, Any] = json.loads((state / "model.json").read_text(encoding="utf-8"))
 
+    def is_own_page(self, origin: str | None) -> bool:
+        """Whether a browser says that a page of one of the workers asks."""
+        return origin in {f"http://{host}:{port}" for host in ("127.0.0.1", "localhost") for port in self.ports}
+
     def page(self) -> str:
         """The page, with the addresses of the workers in it."""
         workers = [f"ws://127.0.0.1:{port}" for port in [self.port, *(p for p in self.ports if p != self.port)]]
@@ -65,9 +69,15 @@ async def entered(setup: Setup, run_id: str, tracker: RealtimePlaybackTracker, *
 
 
 async def browser(websocket: WebSocket) -> None:
-    """One call from the page."""
-    await websocket.accept()
+    """Carry one call from the page.
+
+    A browser lets every page open this websocket, and names the page in `Origin`. Others are refused: a stranger's page
+    could talk to the agent and approve its calls.
+    """
     setup: Setup = websocket.app.state.setup
+    if not setup.is_own_page(websocket.headers.get("origin")):
+        return await websocket.close(1008)  # before it is accepted: the browser sees HTTP 403
+    await websocket.accept()
     tracker = RealtimePlaybackTracker()
     live = await entered(setup, websocket.query_params["run_id"], tracker)
     telling = asyncio.create_task(Telling(websocket, live).run())
@@ -144,7 +154,8 @@ class Telling:
         for call_id in self._asked - waiting.keys():
             await self._send("decided", call_id=call_id)
         for call_id, one in waiting.items():
-            await self._send("approval", call_id=call_id, tool=one.tool.name, arguments=one.arguments)
+            shown = {"arguments": one.arguments, "values": one.prepared_arguments}
+            await self._send("approval", call_id=call_id, tool=one.tool.name, **shown)
         self._asked = set(waiting)
 
     async def _history(self) -> None:
@@ -185,8 +196,13 @@ async def sentence(request: Request) -> Response:
 
 
 async def phone(websocket: WebSocket) -> None:
-    """One call from a carrier."""
+    """Carry one call from a carrier. A carrier names no page, so a browser is refused.
+
+    On the internet a carrier has to prove who it is: check its signature, or put a secret into the address.
+    """
     setup: Setup = websocket.app.state.setup
+    if "origin" in websocket.headers:
+        return await websocket.close(1008)
     await carry_phone(websocket, lambda run_id, tracker, **settings: entered(setup, run_id, tracker, **settings))
 
 

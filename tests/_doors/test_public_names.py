@@ -7,6 +7,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,6 +18,7 @@ import standfast
 from standfast._doors import exports
 from standfast._doors.paths import DOORS
 from standfast.ground import extras
+from tests.helpers.tables import for_each
 from tools import names as tool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +58,7 @@ def test_using_sessions_loads_only_the_json_library():
 # --- that every name is there ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("home", "name"), NAMES, ids=[name for _, name in NAMES])
+@for_each(("home", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_a_public_name_resolves_from_standfast(home: str, name: str):
     assert getattr(standfast, name) is getattr(import_module(f"standfast.{home}"), name)
 
@@ -98,7 +100,7 @@ def test_dir_and_all_show_every_public_name():
     assert expected <= set(dir(standfast))
 
 
-@pytest.mark.parametrize("path", list(DOORS))
+@for_each("path", list(DOORS))
 def test_each_door_offers_its_names(path: str):
     module = import_module(f"standfast.{path}")
     for name, home in exports.homes(path).items():
@@ -119,7 +121,7 @@ def test_an_unknown_name_is_an_attribute_error():
         exec("from standfast.extensions.memory import NoSuchSession")
 
 
-@pytest.mark.parametrize("path", DOORS)
+@for_each("path", DOORS)
 def test_every_name_behind_a_door_has_a_home(path: str):
     assert set(DOORS[path].split()) <= exports.homes(path).keys()
 
@@ -142,12 +144,12 @@ DOCUMENTED = [*NAMES, *KIT_NAMES]
 DOCUMENTED_IDS = [f"{home}.{name}" for home, name in DOCUMENTED]
 
 
-@pytest.mark.parametrize(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
+@for_each(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
 def test_a_public_name_has_a_docstring(home: str, name: str):
     assert tool.documentation(home, name).strip(), f"{home}.{name} needs a docstring (or a string below its assignment)"
 
 
-@pytest.mark.parametrize(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
+@for_each(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
 def test_the_public_methods_of_a_public_class_have_docstrings(home: str, name: str):
     value = getattr(import_module(f"standfast.{home}"), name)
     if not inspect.isclass(value) or not value.__module__.startswith("standfast"):
@@ -162,10 +164,14 @@ def test_the_public_methods_of_a_public_class_have_docstrings(home: str, name: s
     assert not silent, f"{name}: {', '.join(silent)} lack a docstring"
 
 
-@pytest.mark.parametrize(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
+@cache
+def reference_pages() -> list[str]:
+    return [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")]
+
+
+@for_each(("home", "name"), DOCUMENTED, ids=DOCUMENTED_IDS)
 def test_a_public_name_is_in_the_reference(home: str, name: str):
-    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")]
-    assert any(f"`{name}`" in page for page in pages), f"{name} is not in docs/reference; run ./dev names"
+    assert any(f"`{name}`" in page for page in reference_pages()), f"{name} is not in docs/reference; run ./dev names"
 
 
 def test_what_is_written_from_the_table_is_up_to_date():

@@ -310,9 +310,10 @@ async def test_a_redis_user_that_may_not_run_a_command_of_a_script_is_told_so_at
 
 
 @pytest.mark.redis
-async def test_a_redis_server_without_a_command_is_said_to_be_one() -> None:
+@pytest.mark.parametrize("command", ["EVALSHA", "RPUSH"], ids=["that is sent", "of a script"])
+async def test_a_redis_server_without_a_command_is_said_to_be_one(command: str) -> None:
     """The refusal quotes keys: an id that holds the code of another error (OOM) does not change what it means."""
-    server = servers.RedisServer(options=["--rename-command", "EVALSHA", ""])
+    server = servers.RedisServer(options=["--rename-command", command, ""])
     try:
         with closing(RedisSession.from_url("CLASSROOM", url=server.url)) as session:
             with pytest.raises(StoreUnavailableError, match="renamed this command"):

@@ -19,6 +19,7 @@ from standfast import (
     ModelBehaviorError,
     OpenAIResponsesModel,
     RunConfig,
+    RunHandedOverError,
     RunHooks,
     Runner,
     RunState,
@@ -121,6 +122,36 @@ async def test_a_run_that_took_over_what_another_owes_and_sent_nothing_hands_it_
         await talk.say(given, hooks=Fails())
     await talk.say("again")
     assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "U(again)", "A(re again)"]
+
+
+@pytest.mark.parametrize("left", ["handed over", "failed"])
+async def test_a_resumed_run_settles_no_other(
+    left: str, server: LoopbackServer, client: AsyncOpenAI, store: Any, tmp_path: Path
+) -> None:
+    """C15: it lets one go first that lost its worker; one that failed refuses it, as its call is open at the server."""
+    talk = Talk(server, client, store, tmp_path / "book")
+    with pytest.raises(ValueError, match="a hook fails"):
+        await talk.say("hello", run_id="early", hooks=Fails())
+    if left == "failed":
+        await talk.fail()
+        with pytest.raises(UnfinishedRunError, match=r"run 'job' .* has not ended"):
+            await Runner.resume(talk.agent, "early", run_store=store)
+        await Runner.resume(talk.agent, "job", run_store=store)
+    else:
+
+        class Leaves(RunHooks[Any]):
+            async def on_tool_end(self, *said: Any) -> None:
+                self.leaving = asyncio.create_task(Runner.hand_over())
+                await asyncio.sleep(0)
+
+        with pytest.raises(RunHandedOverError):
+            await talk.say("pay 5", run_id="job", hooks=Leaves())
+    result = await Runner.resume(talk.agent, "early", run_store=store)
+    assert [(one.run_id, one.done) for one in result.unfinished] == (
+        [] if left == "failed" else [("job", "resumed first")]
+    )
+    assert talk.history() == ["U(pay 5)", "C(c1)", "O(c1: done)", "A(re pay 5)", "U(hello)", "A(re hello)"]
+    assert lines(talk.book) == ["c1"]
 
 
 async def test_what_the_caller_brings_of_a_failed_run_is_not_sent_twice(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from standfast import Runner, SQLiteSession
-from standfast.testing import final
+from standfast import RunConfig, Runner, SQLiteSession
+from standfast.testing import final, function_call
 from tests.browser.chromium import Page, axe, page
 from tests.inspector.serving import clerk, fill, inspector_here
 
@@ -108,6 +110,76 @@ async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: P
             assert not browser.problems
             await browser.value("document.body.append(document.createElement('input')); 0")
             assert await violations(browser), "axe sees nothing"
+
+
+async def test_what_is_approved_is_shown_exactly_and_no_other_server_learns_the_token(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    await fill(store)
+    for name, arguments in (
+        ("exact", '{"amount": 9007199254740993, "to": "two\u202e bob"}'),
+        ("coerced", '{"amount": "9007199254740993", "to": "ACME"}'),
+        ("long", json.dumps({"amount": 1, "to": "x" * 40_000})),
+    ):
+        session = SQLiteSession(f"{name} one", store)
+        agent = clerk([function_call("pay", arguments, call_id="call-1")])
+        await Runner.run(agent, "Pay.", session=session, run_config=RunConfig(run_id=f"run-{name}"))
+        await session.close()
+    odd = SQLiteSession("odd", store)
+    await odd.add_items([{"type": 5}, {"role": "user", "content": [None]}, {"role": "user", "content": "still here"}])
+    await odd.close()
+    heard: list[dict[str, str]] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        """Another server of this computer, which writes down what browsers bring."""
+
+        def do_GET(self) -> None:
+            heard.append({"path": self.path, **{name.lower(): value for name, value in self.headers.items()}})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<p>hello</p>")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as other, inspector_here(store, "ada") as served:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            async with page(served.address) as browser:
+                waits = "document.querySelector('.waits')?.textContent"
+                await browser.click("#sessions button", "exact one")
+                await browser.until(f"{waits}?.includes('9007199254740993')")
+                assert '"two\\u202e bob"' in await browser.value(waits)
+                assert "will get" not in await browser.value(waits)
+
+                await browser.click("#sessions button", "long one")
+                await browser.until(f"{waits}?.includes('cannot be approved here')")
+                buttons = "[...document.querySelectorAll('.waits button')].map((one) => one.textContent)"
+                assert await browser.value(buttons) == ["Reject"]
+
+                await browser.click("#sessions button", "odd")
+                await shows(browser, "still here")
+                await shows(browser, '"type": 5')
+
+                # elsewhere on this computer, and back: a cookie would have gone along
+                await browser.command("Page.navigate", url=f"http://127.0.0.1:{other.server_port}/")
+                await browser.until("document.body?.textContent === 'hello'")
+                assert await browser.value("sessionStorage.length + document.cookie.length") == 0
+                await browser.command("Page.navigate", url=served.address.partition("#")[0])
+                await browser.click("#sessions button", "coerced one")
+                await browser.until(f"{waits}?.includes('will get')")
+                assert '"amount": 9007199254740993,' in await browser.value(
+                    "document.querySelector('.values').textContent"
+                )
+                await browser.click(".waits button", "Approve")
+                await shows(browser, "approved by ada")
+                assert not browser.problems
+        finally:
+            other.shutdown()
+            thread.join()
+    assert heard
+    assert served.token not in json.dumps(heard)
+    assert not [one for one in heard if "cookie" in one or "authorization" in one or "token" in one.get("referer", "")]
 
 
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"

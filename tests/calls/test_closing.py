@@ -15,6 +15,7 @@ from standfast.testing.leaks import no_leaks
 from standfast.testing.loopback import call
 from standfast.testing.realtime import LoopbackRealtimeServer
 from tests.calls.parts import CONFIG, answer
+from tests.driver.observing import SeedSession
 
 
 async def opened(
@@ -191,20 +192,24 @@ async def test_an_error_in_the_block_is_not_replaced_and_the_call_is_closed():
         assert other.state == "closed"
 
 
-async def test_pending_approvals_are_reported_dropped_without_a_session_and_kept_with_one():
+@pytest.mark.parametrize("memory", [None, SeedSession("p"), InMemorySession("m")], ids=["none", "plain", "record"])
+async def test_pending_approvals_are_dropped_and_empty_unless_a_record_keeps_them(memory: Any):
+    """E2: a call that no record keeps cannot be decided any more, so nothing may offer it for a decision."""
+
     @function_tool(needs_approval=True)
     def risky() -> str:
         """Needs a person."""
         return "done"
 
     async with no_leaks(), LoopbackRealtimeServer(lambda asked: call("risky") if not asked.outputs else "ok") as server:
-        for memory in (None, InMemorySession("m")):
-            session = await opened(server, risky, memory=memory)
-            reader = asyncio.create_task(read(session))
-            await session.send_message("go")
-            async with asyncio.timeout(30):
-                while not session.pending_approvals:
-                    await asyncio.sleep(0.005)
-            await session.close()
-            kinds = await reader
-            assert ("call_dropped" in kinds) == (memory is None)
+        session = await opened(server, risky, memory=memory)
+        reader = asyncio.create_task(read(session))
+        await session.send_message("go")
+        async with asyncio.timeout(30):
+            while not session.pending_approvals:
+                await asyncio.sleep(0.005)
+        await session.close()
+        kinds = await reader
+        is_kept = isinstance(memory, InMemorySession)
+        assert ("call_dropped" in kinds) == (not is_kept)
+        assert bool(session.pending_approvals) == is_kept

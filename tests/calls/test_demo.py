@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Origin
 
 from standfast.testing.loopback import call
 from standfast.testing.realtime import LoopbackRealtimeServer
@@ -42,7 +45,7 @@ def test_a_telephone_call_survives_the_death_of_its_worker():
 
 
 async def test_with_a_key_the_same_page_talks_to_the_service():
-    """`./dev voice --live`, with the loopback server in the place of the service."""
+    """`./dev voice --live`, with the loopback server in the place of the service. Other pages cannot call it."""
     answers = [call("menu"), "We have mussels."]
     async with asyncio.timeout(240), LoopbackRealtimeServer(answers) as server:
         base = f"http://{urlsplit(server.url).netloc}/v1"
@@ -58,7 +61,12 @@ async def test_with_a_key_the_same_page_talks_to_the_service():
             assert demo.stdout is not None
             line = (await demo.stdout.readline()).decode()
             address = line.split()[1]
-            async with connect(f"ws://{urlsplit(address).netloc}/call?run_id=live-1") as page:
+            place = urlsplit(address)
+            own = Origin(f"http://{place.netloc}")
+            for path, origin in (("call", "http://evil.example"), ("call", None), ("call", "null"), ("phone", own)):
+                with pytest.raises(InvalidStatus, match="403"):
+                    await connect(f"ws://{place.netloc}/{path}?run_id=evil", origin=origin and Origin(origin))
+            async with connect(f"ws://{place.netloc}/call?run_id=live-1", origin=own) as page:
                 await page.send(json.dumps({"type": "text", "text": "What is on the menu?"}))
                 shown: list[Any] = []
                 while not any("mussels" in one["heard"] for one in shown if one["role"] == "assistant"):

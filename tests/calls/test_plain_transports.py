@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from calls.helpers import Reader, talk_of, until
+from calls.helpers import PATIENCE_S, Reader, talk_of, until
 
 from standfast import GuardrailFunctionOutput, InMemorySession, function_tool, output_guardrail
 from standfast.ground.errors import RealtimeStateError
@@ -191,26 +191,37 @@ async def test_an_output_that_could_not_be_sent_is_sent_again_without_running_th
     assert ran == [1]
 
 
-async def test_a_trip_interrupts_once_and_sends_one_note_through_a_conditional_send():
-    """E7 on a plain transport, the eighth failure path."""
+@output_guardrail(name="no_secret")
+def no_secret(context: Any, agent: Any, output: str) -> GuardrailFunctionOutput:
+    return GuardrailFunctionOutput(None, "secret" in output)
 
-    @output_guardrail(name="no_secret")
-    def no_secret(context: Any, agent: Any, output: str) -> GuardrailFunctionOutput:
-        return GuardrailFunctionOutput(None, "secret" in output)
 
+STARTS = [[RealtimeModelTurnStartedEvent(response_id="r1")], [RealtimeModelTurnStartedEvent()], []]
+
+
+@pytest.mark.parametrize("end", ["r1", None], ids=["end with id", "end without"])
+@pytest.mark.parametrize("start", STARTS, ids=["start with id", "start without", "no start"])
+async def test_a_trip_cancels_once_and_sends_one_note_through_a_conditional_send(start: list[Any], end: str | None):
+    """E7 on a plain transport, the eighth failure path, whatever the transport tells of the response's id."""
     model = ScriptedRealtimeModel(strict=False)
     runner = RealtimeRunner(
         agent(output_guardrails=[no_secret]), model=model, config={"guardrails_settings": {"debounce_text_length": 5}}
     )
     async with await runner.run() as session:
         reader = Reader(session)
-        await model.emit(RealtimeModelTurnStartedEvent(response_id="r1"))
+        for event in start:
+            await model.emit(event)
         for text in ("the secret", " is a", " secret"):
             await model.emit(RealtimeModelTranscriptDeltaEvent("i1", text, "r1"))
         await reader.until("guardrail_tripped")
         await until(lambda: len(model.sent_events) == 2)
-        await model.emit(RealtimeModelTurnEndedEvent(response_id="r1"))
-        await asyncio.sleep(0.05)
+        await model.emit(RealtimeModelTurnEndedEvent(response_id=end))
+        # The next reply is another one: nothing of the refused one is held against it.
+        await model.emit(RealtimeModelTurnStartedEvent())
+        await model.emit(RealtimeModelAudioEvent(b"\0\0", "r2", "i2", 0))
+        await model.emit(RealtimeModelTurnEndedEvent(response_id="r2"))
+        await reader.until("audio")
+        await asyncio.wait_for(session.settled(), PATIENCE_S)
         assert model.sent_events == (
             RealtimeModelSendInterrupt(force_response_cancel=True, response_id="r1"),
             RealtimeModelSendUserInput("guardrail triggered: no_secret"),
@@ -218,12 +229,35 @@ async def test_a_trip_interrupts_once_and_sends_one_note_through_a_conditional_s
         assert len(reader.of("guardrail_tripped")) == 1
 
 
+async def test_a_trip_that_comes_late_does_not_cancel_the_reply_after_it():
+    """E7: a newer reply began, also without an id; the refused one is only no longer played."""
+    looked, go_on = asyncio.Event(), asyncio.Event()
+
+    @output_guardrail(name="slow")
+    async def slow(context: Any, agent: Any, output: str) -> GuardrailFunctionOutput:
+        looked.set()
+        await go_on.wait()
+        return GuardrailFunctionOutput(None, tripwire_triggered=True)
+
+    model = ScriptedRealtimeModel(strict=False)
+    config: Any = {"guardrails_settings": {"debounce_text_length": 5}}
+    async with await RealtimeRunner(agent(output_guardrails=[slow]), model=model, config=config).run() as session:
+        reader = Reader(session)
+        await model.emit(RealtimeModelTurnStartedEvent())
+        await model.emit(RealtimeModelTranscriptDeltaEvent("i1", "some words", "r1"))
+        await looked.wait()
+        await model.emit(RealtimeModelTurnEndedEvent())
+        await model.emit(RealtimeModelTurnStartedEvent())
+        go_on.set()
+        await reader.until("guardrail_tripped")
+        await until(lambda: bool(model.sent_events))
+        assert model.sent_events == (
+            RealtimeModelSendInterrupt(force_response_cancel=False, response_id="r1", playback_only=True),
+        )
+
+
 async def test_a_transport_without_conditional_sends_says_so_and_the_call_goes_on():
     """E7, W21: the reply is stopped all the same; that the model was not told why is an event with a remedy."""
-
-    @output_guardrail(name="no_secret")
-    def no_secret(context: Any, agent: Any, output: str) -> GuardrailFunctionOutput:
-        return GuardrailFunctionOutput(None, "secret" in output)
 
     class Simple(RealtimeModel):
         """Four methods, and nothing else."""

@@ -93,6 +93,50 @@ async def test_a_call_that_waits_for_a_person_holds_nothing_back_and_the_model_i
             assert not session.pending_approvals
 
 
+async def test_a_policy_decides_only_about_the_values_that_the_tool_gets():
+    """C16, in a call as in a run: a person is asked about other ones, and sees both."""
+    judged: list[Any] = []
+    ran: list[Any] = []
+
+    async def large(context: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        judged.append(arguments)
+        return False
+
+    @tool_input_guardrail
+    def small(data: Any) -> ToolGuardrailFunctionOutput:
+        judged.append(data.context.tool_arguments)
+        return ToolGuardrailFunctionOutput.allow()
+
+    @function_tool(needs_approval=large)
+    async def pay(euros: int) -> str:
+        ran.append(euros)
+        return "paid"
+
+    @function_tool(tool_input_guardrails=[small])
+    async def lend(euros: int) -> str:
+        ran.append(euros)
+        return "lent"
+
+    script = [[call("pay", {"euros": "5000"}), call("lend", {"euros": 6.0}), call("pay", {"euros": 7})], "Done."]
+    async with LoopbackRealtimeServer(script) as server:
+        session = await runner(agent(pay, lend)).run(model_config=at(server))
+        async with talking(session) as reader:
+            await session.send_message("pay")
+            await reader.until("tool_approval_required", 2)
+            await reader.until("tool_end")
+            assert (judged, ran) == ([{"euros": 7}], [7])
+            asked = reader.of("tool_approval_required")
+            assert [(one.arguments, one.prepared_arguments) for one in asked] == [
+                ('{"euros":"5000"}', '{"euros": 5000}'),
+                ('{"euros":6.0}', '{"euros": 6}'),
+            ]
+            for one in asked:
+                await session.approve_tool_call(one.call_id)
+            await reader.until("tool_end", 3)
+            assert sorted(ran) == [6, 7, 5000]
+            assert judged[1:] == ['{"euros":6.0}']  # a guardrail still looks at what a person let through
+
+
 async def test_a_rejection_is_read_by_the_model_and_sticks_where_it_was_meant_to():
     ran: list[str] = []
 

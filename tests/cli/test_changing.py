@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from standfast import SQLiteSession, open_store
+from standfast import RunConfig, Runner, SQLiteSession, open_store
 from standfast.cli import entry
 from standfast.cli.arguments import whoever
-from tests.cli.talks import filled, message
+from standfast.testing import function_call
+from tests.cli.talks import clerk, filled, message
 from tests.helpers.children import import_path
 
 
@@ -212,3 +213,24 @@ def test_of_several_workers_one_resumes(store: str, book: Path, capsys: pytest.C
     assert sorted(code for _, _, code in said) == [0, 5, 5], said
     assert book.read_text() == "120 to ACME\n"
     assert [out for out, _, code in said if code == 0] == ["Paid.\n"]
+
+
+def test_a_call_is_shown_with_the_values_its_tool_gets_and_decided_as_it_was_shown(
+    tmp_path: Path, book: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "talks.db"
+
+    async def pause() -> None:
+        session = SQLiteSession("coerced", path)
+        asks = clerk([function_call("pay", '{"amount": "5000", "to": "ACME"}', call_id="call-1")])
+        await Runner.run(asks, "Pay.", session=session, run_config=RunConfig(run_id="run-5"))
+        await session.close()
+
+    asyncio.run(pause())
+    values = 'the tool will get {"amount": 5000, "to": "ACME"}'
+    assert values in told(capsys, "runs", "show", str(path), "run-5").out
+    said = told(capsys, "runs", "approve", str(path), "run-5", "call-1", "--yes")
+    assert [line.strip() for line in said.err.splitlines()][1:3] == ['pay {"amount": "5000", "to": "ACME"}', values]
+    resume = ["runs", "resume", str(path), "run-5", "--agent", "tests.cli.talks:ready_clerk"]
+    told(capsys, *resume)
+    assert book.read_text() == "5000 to ACME\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from standfast.cli.output import Column, Node, Output
-from standfast.cli.safe_text import safe, safe_lines, shortened, width_of
+from standfast.ground.safe_text import safe, safe_lines, shortened, width_of
 from standfast.operators.exits import RefusedError
 
 

@@ -100,6 +100,7 @@ def test_ctrl_c_in_a_terminal_removes_what_was_begun(store: Path, tmp_path: Path
     child = subprocess.Popen(
         [sys.executable, "-m", "standfast", "verify", str(store)],
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "TERM": "xterm"},  # a dumb terminal is shown no progress, which is waited for below
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     os.close(theirs)

@@ -16,6 +16,7 @@ import pytest
 
 import standfast
 from standfast._doors.absent import ABSENT
+from tests.helpers.tables import for_each
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "move-from-openai-agents.md"
 
@@ -92,7 +93,7 @@ def is_allowed(reason: str) -> bool:
     return any(reason.startswith(f"standfast has no {kind}, so there is no ") for kind in kinds)
 
 
-@pytest.mark.parametrize("module", modules())
+@for_each("module", modules())
 def test_a_public_module_of_the_sdk_is_there_with_its_names_or_says_what_to_do_instead(module: str):
     if module in HIDING:
         module = "agents"
@@ -116,14 +117,14 @@ def test_modules_are_attributes_of_the_package_as_they_are_there():
 NAMES = [(kind, name) for kind, about in ABSENT.items() for name in about.names.split()]
 
 
-@pytest.mark.parametrize(("kind", "name"), NAMES, ids=[name for _, name in NAMES])
+@for_each(("kind", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_a_name_that_is_not_there_says_so_and_what_to_do(kind: str, name: str):
     with pytest.raises(ImportError) as caught:
         exec(f"from standfast import {name}")
     assert str(caught.value) == f"standfast has no {kind}, so there is no {name}. {ABSENT[kind].instead}"
 
 
-@pytest.mark.parametrize("module", [module for about in ABSENT.values() for module in about.modules])
+@for_each("module", [module for about in ABSENT.values() for module in about.modules])
 def test_anything_from_a_module_that_is_not_there_says_so(module: str):
     for statement in (
         f"import standfast.{module}",

@@ -43,6 +43,7 @@ def _is_commit(sent: bytes) -> bool:
 class StandfastRedis(Networked):
     name = "RedisSession"
     persistent = True
+    opens_before_setup = True
     closes_when_called = True
     names: Mapping[str, Any] = {"key_prefix": "other:prefix"}
     bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"key_prefix": None})
@@ -70,7 +71,7 @@ class StandfastRedis(Networked):
         prefix = options.pop("key_prefix", self.prefix)
         if prefix and prefix != self.prefix:
             prefix = f"{prefix}:{self.unique}"
-        url = self.url or "redis://127.0.0.1:1/0"  # for a look at its abilities, before there is a server
+        url = self.url or "redis://127.0.0.1:1/0"  # before setup: nothing is asked of it
         return RedisSession.from_url(session_id, url=url, key_prefix=prefix, **options)
 
     def whole_store(self, *, read_only: bool = False) -> Any:
@@ -234,6 +235,7 @@ class StandfastRedisCluster(StandfastRedis):
 
 class StandfastPostgres(Networked):
     name = "PostgresSession"
+    opens_before_setup = True
     patience_s = 250  # a loaded machine starts fifty processes and connections one after the other
     persistent = True
     closes_when_called = True
@@ -262,7 +264,7 @@ class StandfastPostgres(Networked):
         return f"kit_{self.unique}"
 
     def open(self, session_id: str, **options: Any) -> PostgresSession:
-        url = self.url or "postgresql://127.0.0.1:1/none"  # for a look at its abilities, before there is a server
+        url = self.url or "postgresql://127.0.0.1:1/none"  # before setup: nothing is asked of it
         return PostgresSession(session_id, url=url, **{"schema": self.schema, **options})
 
     def whole_store(self, *, read_only: bool = False) -> Any:

@@ -95,6 +95,7 @@ class SQLAlchemySQLite(SQLiteFile):
 
 class SQLAlchemyPostgres(Networked):
     name = "SQLAlchemySession on PostgreSQL"
+    opens_before_setup = True
     patience_s = 400  # the generated checks make some ten thousand statements, each a round trip
     persistent = True
     closes_when_called = True

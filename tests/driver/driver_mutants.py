@@ -96,12 +96,6 @@ MUTANTS = [
         "a call in doubt is repeated", "engine.due", 'if call.state == "doubt" else', 'if call.state == "never" else'
     ),
     Mutant(
-        "a call starts while an earlier turn is unstored",
-        "engine.due",
-        "    if append:\n        return append\n",
-        "",
-    ),
-    Mutant(
         "a finished run forgets its append",
         "engine.due",
         "if progress.ended or run.tripped:\n        return append",

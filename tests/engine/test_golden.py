@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from standfast.engine.advance import advance
 from standfast.engine.codec import decode_run, decode_saved, encode_run
 from standfast.engine.events import Claimed
@@ -14,11 +12,12 @@ from standfast.engine.run_store import SavedRun
 from standfast.engine.upgrades import STEPS, VERSION
 from standfast.ground.jsonvalue import encode_value
 from tests.golden.write import FOLDER, SCRIPTS, wants
+from tests.helpers.tables import for_each
 
 FILES = sorted(FOLDER.glob("v*/*.json"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+@for_each("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_a_golden_run_is_read_and_wants_what_it_wanted(file: Path):
     golden = json.loads(file.read_text(encoding="utf-8"))
     run = decode_run(golden["run"])
@@ -30,9 +29,7 @@ def test_a_golden_run_is_read_and_wants_what_it_wanted(file: Path):
     assert decode_run(encode_run(run)) == run
 
 
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if file.parent.name == f"v{VERSION}"], ids=lambda file: file.stem
-)
+@for_each("file", [file for file in FILES if file.parent.name == f"v{VERSION}"], ids=lambda file: file.stem)
 def test_a_golden_run_of_this_version_is_written_as_it_was(file: Path):
     """A change of the layout that nobody gave a number would be found by the next release's users."""
     golden = json.loads(file.read_text(encoding="utf-8"))
@@ -61,7 +58,7 @@ def test_the_corpus_covers_every_version_and_every_story():
     assert {"running", "paused", "done", "failed"} <= statuses
 
 
-@pytest.mark.parametrize("file", sorted((FOLDER / "v1").glob("*.json")), ids=lambda file: file.stem)
+@for_each("file", sorted((FOLDER / "v1").glob("*.json")), ids=lambda file: file.stem)
 def test_a_run_that_version_1_saved_in_a_store_is_read(file: Path):
     """Version 1 kept what guardrails and people said in the head, and had three logs."""
     payload = json.loads(file.read_text(encoding="utf-8"))["run"]

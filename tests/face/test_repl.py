@@ -91,3 +91,15 @@ async def test_an_agent_is_announced_when_another_one_goes_on_and_only_then(
     monkeypatch.setattr("builtins.input", Person("hello", "and?", "quit"))
     await run_demo_loop(first)
     assert capsys.readouterr().out.count("goes on") == 1
+
+
+async def test_the_question_shows_the_text_written_out_and_the_values_the_tool_gets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    till, person = Till(), Person("Pay the invoice.", "y", "exit")
+    monkeypatch.setattr("builtins.input", person)
+    wrote = '{"amount": "120", "note": "\x9b2J\u202e"}'
+    await run_demo_loop(till.agent([function_call("pay", wrote, call_id="call-1")], final("Paid.")), stream=False)
+    [question] = [one for one in person.asked if "pay" in one]
+    assert '{"amount": "120", "note": "\\x9b2J\\u202e"}; the tool will get {"amount": 120}' in question
+    assert till.paid == [120]

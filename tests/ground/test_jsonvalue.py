@@ -49,3 +49,10 @@ def test_one_item_that_is_none_refuses_the_batch() -> None:
         encode_many([{"role": "user"}, ["a list"]])
     with pytest.raises(ItemNotStorableError, match="not JSON"):
         encode_many([{"role": "user"}, {"at": float("nan")}])
+
+
+def test_an_item_that_cannot_be_stored_is_described_without_its_keys() -> None:
+    """Keys can be content too: what a tool gave back may be a dict by the names of people."""
+    with pytest.raises(ItemNotStorableError) as caught:
+        encode({"role": "user", "content": [{"Ada Lovelace": {"born": {1815}}}]})
+    assert str(caught.value).startswith("the item is not JSON: item['content'][0][key 0][key 0] is a set")

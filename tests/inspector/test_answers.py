@@ -9,14 +9,15 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from standfast import Runner, SQLiteSession, open_store
+from standfast import FunctionTool, RunConfig, Runner, SQLiteSession, open_store
 from standfast.inspector.watching import RUNS_EVERY, Watching
-from standfast.testing import final
-from tests.inspector.serving import EVIL, EVIL_ID, Served, clerk, fill, inspector, inspector_here
+from standfast.testing import final, function_call
+from tests.inspector.serving import EVIL, EVIL_ID, Served, clerk, fill, inspector, inspector_here, pay
 
 
 @pytest.fixture
@@ -76,6 +77,92 @@ def test_a_decision_is_stored_with_who_and_a_worker_finishes_the_run(served: Ser
             await session.close()
 
     assert asyncio.run(work()) == "Paid."
+
+
+def paused(store: Path, arguments: str, *, tool: Any = pay) -> None:
+    """Let run "run-9" on session "nine" wait for a decision about a call with these arguments."""
+
+    async def run() -> None:
+        session = SQLiteSession("nine", store)
+        agent = clerk([function_call("pay", arguments, call_id="call-9")])
+        agent.tools = [tool]
+        await Runner.run(agent, "Pay.", session=session, run_config=RunConfig(run_id="run-9"))
+        await session.close()
+
+    asyncio.run(run())
+
+
+def waiting(served: Served) -> Any:
+    """The call that waits in session "nine", as the page is told of it."""
+    return served.ask("/api/session?session=nine").json()["open"][0]["calls"][0]
+
+
+def test_what_waits_is_shown_as_it_is_written_with_the_values_the_tool_gets(served: Served, store: Path) -> None:
+    """A number is not read on the way, and a mark that turns the reading order is written out."""
+    text = '{"amount": "9007199254740993","to":"bob\u202e, {not} \\"two\\"", "to" : "ACME"}'
+    paused(store, text)
+    call = waiting(served)
+    assert call["arguments"] == text
+    assert call["text"].splitlines() == [
+        "{",
+        '  "amount": "9007199254740993",',
+        '  "to": "bob\\u202e, {not} \\"two\\"",',
+        '  "to": "ACME"',
+        "}",
+    ]
+    assert call["values"].splitlines() == ["{", '  "amount": 9007199254740993,', '  "to": "ACME"', "}"]
+    decision = {"run": "run-9", "call": "call-9", "approve": True, "arguments": text}
+    assert served.post("/api/decide", decision).status == 409  # the values were not shown
+    values = {"prepared_arguments": call["prepared_arguments"]}
+    assert served.post("/api/decide", {**decision, **values}).json()["status"] == "ready"
+
+
+@pytest.mark.parametrize("text", ["rm  -rf  /", '"text" {', "[1, 2}", "{" * 50 + "}" * 50, '{"a": 1} x', "\x1b[2J"])
+def test_text_that_is_no_json_is_shown_with_its_spaces(served: Served, store: Path, text: str) -> None:
+    async def run(context: Any, arguments: str) -> str:
+        return "done"
+
+    paused(store, text, tool=FunctionTool("pay", "Pay.", {}, run, strict_json_schema=False, needs_approval=True))
+    assert waiting(served)["text"] == text.replace("\x1b", "\\x1b")
+
+
+def test_arguments_that_are_too_long_to_show_cannot_be_approved_here(served: Served, store: Path) -> None:
+    text = json.dumps({"amount": 1, "to": "x" * 40_000})
+    paused(store, text)
+    call = waiting(served)
+    assert (call["arguments"], call["text"], call["length"]) == (None, None, len(text))
+    decision = {"run": "run-9", "call": "call-9"}
+    refused = served.post("/api/decide", {**decision, "approve": True, "arguments": text})
+    assert (refused.status, "too long" in refused.body) == (400, True)
+    assert served.post("/api/decide", {**decision, "approve": True}).status == 400
+    assert served.post("/api/decide", {**decision, "approve": False}).json()["status"] == "ready"
+
+
+ODD: list[Any] = [
+    {"type": 5},
+    {"type": None, "role": None},
+    {"role": "user", "content": [None]},
+    {"role": ["user"], "content": 5},
+    {"type": "function_call", "arguments": {"a": 9007199254740993}},
+    {"type": "function_call_output", "output": [None], "call_id": 7},
+    {"type": "reasoning", "summary": 1.5},
+    {"type": "\u202eneve", "x": None},
+]
+
+
+def test_an_item_of_an_odd_form_is_shown_and_hides_nothing(served: Served, store: Path) -> None:
+    async def write() -> None:
+        session = SQLiteSession("odd", store)
+        await session.add_items([*ODD, {"role": "user", "content": "still here"}])
+        await session.close()
+
+    asyncio.run(write())
+    views = [record["view"] for record in served.ask("/api/items?session=odd").json()["records"]]
+    assert len(views) == len(ODD) + 1
+    assert all(isinstance(view["title"], str) and isinstance(view["text"], str) for view in views)
+    assert views[-1] == {"kind": "said", "role": "user", "title": "user", "text": "still here"}
+    assert "9007199254740993" in views[4]["text"]
+    assert views[7]["title"] == "\\u202eneve"
 
 
 def test_pages_lead_from_the_newest_record_to_the_first(served: Served) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import sys
 import textwrap
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from standfast import RunConfig, Runner, SQLiteSession, Store, open_store, store_of
+from standfast import Agent, RunConfig, Runner, SQLiteSession, Store, function_tool, open_store, store_of
 from standfast.ground.errors import (
     AlreadyDecidedError,
     ApprovalError,
@@ -23,7 +25,7 @@ from standfast.ground.errors import (
     SessionBusyError,
     StoreTimeoutError,
 )
-from standfast.testing import UnexpectedModelCall
+from standfast.testing import ScriptedModel, UnexpectedModelCall, function_call
 from tests.driver.saved_runs.desk import Desk, asks, look, pay, says
 from tests.helpers.children import import_path
 from tests.helpers.processes import eventually
@@ -383,3 +385,55 @@ async def test_sessions_that_wait_come_in_pages_and_each_once(path: Path) -> Non
             assert seen == ["a", "c", "b"]
         listed = (await store.sessions(waiting=True, limit=1)).sessions[0]
         assert sorted(one.run_id for one in listed.waiting) == ["run-1", "run-4"]
+
+
+async def test_a_decision_names_the_values_that_were_shown(path: Path) -> None:
+    """C16: the tool gets 5000 where the model wrote "5000"; whoever decides must have seen both."""
+    wrote = function_call("pay", '{"amount": "5000"}', call_id="call-1")
+    await paused(path, steps=Desk([asks(wrote), says("Paid.")]))
+    async with open_store(path) as store:
+        call = (await store.run("run-7")).waiting[0]
+        assert (call.arguments, call.prepared_arguments) == ('{"amount": "5000"}', '{"amount": 5000}')
+        for values in (None, '{"amount": 1}'):
+            with pytest.raises(ApprovalError, match="not the one that was shown"):
+                await store.decide(
+                    "run-7", "call-1", True, by="ada", arguments=call.arguments, prepared_arguments=values
+                )
+        shown = {"arguments": call.arguments, "prepared_arguments": call.prepared_arguments}
+        await store.decide("run-7", "call-1", True, by="ada", **shown)
+    result, clerk = await resumed(path)
+    assert result.final_output == "Paid."
+    assert clerk.done == [("pay", 5000)]
+
+
+async def test_a_call_that_a_crash_left_open_can_be_decided_about_again(path: Path, tmp_path: Path) -> None:
+    """Its first approval was an answer to another question: whether it may run, not whether it may run again."""
+    after_the_crash = tmp_path / "after.db"
+
+    def pay_and_die(amount: int) -> str:
+        """Pay, while the machine is lost: the file as it is in the middle of the call is all that is left."""
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(after_the_crash)) as copy:
+            source.backup(copy)
+        return "paid"
+
+    def teller(*steps: Any) -> Agent[Any]:
+        tool = function_tool(pay_and_die, name_override="pay", needs_approval=True, on_unknown="ask")
+        return Agent(name="teller", model=ScriptedModel(steps), tools=[tool])
+
+    session = SQLiteSession("invoice-7", path)
+    first = teller([function_call("pay", {"amount": 1}, call_id="call-1")])
+    await Runner.run(first, "Pay.", session=session, run_config=RunConfig(run_id="run-7"))
+    async with open_store(path) as store:
+        await store.decide("run-7", "call-1", True, by="ada")
+    await Runner.resume(teller(says("Paid.")), "run-7", session=session)
+    await session.close()
+
+    session = SQLiteSession("invoice-7", after_the_crash)
+    result = await Runner.resume(teller(), "run-7", session=session, takeover=True)
+    assert [item.reason for item in result.interruptions] == ["unknown"]
+    async with open_store(after_the_crash) as store:
+        after = await store.decide("run-7", "call-1", False, by="bob", reason="It was paid.")
+    assert after.status == "ready"
+    last = teller(says("Good."))
+    assert (await Runner.resume(last, "run-7", session=session)).final_output == "Good."
+    await session.close()

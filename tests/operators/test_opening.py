@@ -110,6 +110,23 @@ def test_a_url_is_shown_without_its_password() -> None:
     assert without_password("talks.db") == "talks.db"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "host=db.example password=hunter2",
+        "dbname=talks user=ada password='hunter2 with words' sslmode=require",
+        r"password=hunter2\ more host = localhost connect_timeout=3",
+        "password=hunter2",
+    ],
+)
+def test_keywords_of_postgresqls_library_are_refused_without_their_password(text: str) -> None:
+    """They were taken for the path of a file, and the error printed it."""
+    with pytest.raises(InvalidSettingError, match="postgresql://") as caught:
+        open_store(text)
+    assert "hunter2" not in str(caught.value)
+    assert parsed("a=b.db").path == "a=b.db"
+
+
 def test_a_url_is_shown_with_the_options_it_is_found_by() -> None:
     """What a tool keeps of it must lead to the same store."""
     for url in (

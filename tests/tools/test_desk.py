@@ -81,7 +81,7 @@ async def test_a_call_takes_a_place_and_is_noted_before_anything_of_it_happens()
 
 async def test_a_call_that_needs_a_person_waits_and_nothing_of_it_happens():
     owner = Owner()
-    assert await carried(owner, paying(owner, needs_approval=True)) == CallWaits([])
+    assert await carried(owner, paying(owner, needs_approval=True)) == CallWaits(values=ARGUMENTS)
     assert owner.log == ["decisions"]
 
 

@@ -461,10 +461,10 @@ async def test_a_policy_without_an_answer_means_yes_and_one_that_raises_is_not_i
     async def broken(ctx: Any, arguments: Any, call_id: str) -> bool:
         raise ZeroDivisionError
 
-    assert await needs_approval(guarded(forgot), context(), "{}") is True
-    assert await needs_approval(guarded(lambda ctx, arguments, call_id: False), context(), "{}") is False
+    assert await needs_approval(guarded(forgot), context(), '{"word": "x"}') is True
+    assert await needs_approval(guarded(lambda ctx, arguments, call_id: False), context(), '{"word": "x"}') is False
     with pytest.raises(ZeroDivisionError):
-        await needs_approval(guarded(broken), context(), "{}")
+        await needs_approval(guarded(broken), context(), '{"word": "x"}')
 
 
 @given(st.text(max_size=20))

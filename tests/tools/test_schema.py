@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from agents import function_schema as theirs
 from hypothesis import given, strategies as st
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from standfast.agents.context import RunContextWrapper
@@ -315,3 +315,15 @@ def test_any_text_is_either_a_call_or_an_error_for_the_model(text: str):
         SCHEMA.read(text)
     except ModelBehaviorError:
         pass
+
+
+async def test_a_validator_of_a_parameter_runs_once():
+    """Taken from the annotation and from the field made of it, a validator that changes its value changed it twice."""
+
+    def tool(amount: Annotated[int, AfterValidator(lambda value: value * 2)], more: Annotated[int, Field(gt=1)] = 3):
+        """Pay."""
+
+    schema = function_schema(tool)
+    assert schema.read('{"amount": 5}') == ([10, 3], {})
+    with pytest.raises(ModelBehaviorError, match="more"):
+        schema.read('{"amount": 5, "more": 1}')

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import websockets
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from standfast.ground.errors import ConnectionLostError, ConnectionRefusedByServerError, RealtimeStateError, UserError
 from standfast.talk.interface import RealtimeModelListener
@@ -158,7 +160,7 @@ async def test_the_address_is_built_safely(config: Any, url: str, monkeypatch: p
         dialled.append(url)
         raise OSError("no network")
 
-    monkeypatch.setattr(websocket, "connect", nobody_is_there)
+    monkeypatch.setattr(websocket, "Handshake", nobody_is_there)
     with pytest.raises(OSError, match="no network"):
         await OpenAIRealtimeWebSocketModel().connect({**config, "api_key": "k"})
     assert dialled == [url]
@@ -199,6 +201,35 @@ async def test_a_refused_upgrade_says_what_the_server_said_and_what_to_do():
         assert "Incorrect API key provided." in str(refused.value)
         assert "Check the API key" in refused.value.remedy
         await model.connect(options(server))
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_is_not_followed_so_no_key_reaches_another_host(status: int):
+    """The library would send every header but three to the other server: `api-key` is not one of them."""
+    reached: list[Any] = []
+
+    async def listen(socket: ServerConnection) -> None:
+        reached.append(socket.request)
+
+    def redirect(socket: ServerConnection, request: Request) -> Response:
+        answer = socket.respond(status, "elsewhere")
+        answer.headers["Location"] = f"ws://{elsewhere}?token=secret"
+        return answer
+
+    async with serve(listen, "127.0.0.1", 0) as other, serve(listen, "127.0.0.1", 0, process_request=redirect) as one:
+        elsewhere = f"127.0.0.1:{port_of(other)}/moved"
+        model = OpenAIRealtimeWebSocketModel()
+        url = f"ws://127.0.0.1:{port_of(one)}/v1/realtime"
+        with pytest.raises(ConnectionRefusedByServerError, match=f"HTTP {status}") as refused:
+            await model.connect({"url": url, "headers": {"api-key": "mine", "x-provider-key": "mine"}})
+    assert reached == []
+    assert elsewhere in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert "url" in refused.value.remedy
+
+
+def port_of(server: Server) -> int:
+    return int(next(iter(server.sockets)).getsockname()[1])
 
 
 async def test_what_is_no_address_is_a_mistake_of_the_caller():

@@ -65,6 +65,8 @@ any_item = st.one_of(
     st.builds(lambda n: {"type": "reasoning", "id": PLACEHOLDER_ID, "n": n}, names),
     st.builds(lambda n, k, v, o: with_owner(call(n, k, v=v), o), names, kinds, values, owners),
     st.builds(lambda n, v: call(n, v=v), names, values),
+    st.builds(lambda n, i: call(n, id=i), names, st.sampled_from(["fc_1", "fc_2", PLACEHOLDER_ID])),
+    st.builds(output, names),
     st.builds(lambda n, k, v: output(n, k, v=v), names, kinds, values),
     st.builds(lambda n, v: output(n, v=v), names, values),
     st.builds(lambda n, o: with_owner({"type": "mcp_call", "id": n}, o), names, owners),
@@ -203,6 +205,32 @@ def test_a_call_id_used_again_after_its_output_is_another_call():
     assert deduplicate(items) == items
     assert prune(items) == (items, [])
     assert pair(items) == {0: 1, 3: 4}
+
+
+def test_a_call_and_its_output_that_are_given_again_whole_are_sent_once():
+    """C2: a list from `to_input_list()` beside a session that has it. A provider refuses the second copy."""
+    turn = [user(), call("a", id="fc_1"), output("a", v=1)]
+    assert deduplicate([*turn, *turn, user()]) == [*turn, user(), user()]
+    prepared = Prepared(turn)
+    for item in turn:  # however the copies come
+        prepared.extend([item])
+    assert prepared.list() == [*turn, user()]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([call("a", id="fc_1"), output("a", v=1)], [call("a", id="fc_2"), output("a", v=1)]),
+        ([call("a", id="fc_1"), output("a", v=1)], [call("a", id="fc_1"), output("a", v=2)]),
+        ([call("a", id="fc_1", v=1), output("a")], [call("a", id="fc_1", v=2), output("a")]),
+        ([call("a", id=PLACEHOLDER_ID), output("a")], [call("a", id=PLACEHOLDER_ID), output("a")]),
+        ([call("a"), output("a")], [call("a"), output("a")]),
+    ],
+    ids=["another id", "another output", "another content", "the placeholder", "no id"],
+)
+def test_a_call_that_differs_in_anything_or_has_no_id_of_its_provider_is_another(first, second):
+    """C2: providers that number the calls of each request."""
+    assert deduplicate([*first, user(), *second]) == [*first, user(), *second]
 
 
 def test_an_output_belongs_to_the_nearest_open_call_of_its_id():

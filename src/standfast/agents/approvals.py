@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import Protocol
 
 from standfast.engine.run import Decision
 from standfast.ground.errors import ApprovalError, ChangedCallError
@@ -21,9 +22,39 @@ def tool_scope(name: str, *, namespace: str | None = None, kind: str = "function
     return json.dumps([kind, namespace, name], separators=(",", ":"))
 
 
-def arguments_digest(arguments: str | None) -> str:
-    """What a call's arguments are known by. Sha-256, since somebody may gain from two calls that look alike."""
-    return sha256((arguments or "").encode("utf-8", "surrogatepass")).hexdigest()
+def arguments_digest(arguments: str | None, prepared: str | None = None) -> str:
+    """Hash what is shown of a call's arguments: the model's text and, where they differ, the values the tool gets.
+
+    Sha-256, since somebody may gain from two calls that look alike.
+    """
+    # Without other values the digest is that of the text alone, as in decisions that were saved before there were any.
+    shown = (arguments or "") if prepared is None else json.dumps([arguments or "", prepared])
+    return sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Shown(Protocol):
+    """A call as a person sees it: an approval item, or a call of a store's `RunView`."""
+
+    @property
+    def arguments(self) -> str | None:
+        """The model's text."""
+        ...
+
+    @property
+    def prepared_arguments(self) -> str | None:
+        """The values that the tool will get, where they differ."""
+        ...
+
+
+def shown_digest(call: Shown) -> str:
+    """Hash what a person sees of a call's arguments, which a decision about it is bound to."""
+    return arguments_digest(call.arguments, call.prepared_arguments)
+
+
+def shown_arguments(call: Shown) -> list[str]:
+    """List the lines that a person reads about a call's arguments: the text and, where they differ, the values."""
+    values = call.prepared_arguments
+    return [call.arguments or "", *([] if values is None else [f"the tool will get {values}"])]
 
 
 class ApprovalBook:
@@ -147,7 +178,7 @@ def decision_about(
         scope=scope_of(item),
         sticky=sticky,
         message=message,
-        arguments_digest=arguments_digest(item.arguments),
+        arguments_digest=shown_digest(item),
         agent=agent_of(item),
     )
 

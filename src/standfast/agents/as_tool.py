@@ -159,7 +159,7 @@ def make_agent_tool(
         name=name,
         description=described.description or "",
         params_json_schema=arguments_of.schema,
-        on_invoke_tool=Invoker(run, None),
+        on_invoke_tool=Invoker(run, None, prepare=arguments_of.prepare),
         is_enabled=is_enabled,
         needs_approval=needs_approval,
         failure_error_function=failure_error_function,

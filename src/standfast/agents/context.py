@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
-from standfast.agents.approvals import ApprovalBook, agent_of, arguments_digest, decision_about, scope_of, tool_scope
+from standfast.agents.approvals import ApprovalBook, agent_of, decision_about, scope_of, shown_digest, tool_scope
 from standfast.engine.run import Run
 from standfast.ground.errors import ApprovalError
 from standfast.ground.jsonvalue import Item
@@ -126,8 +126,7 @@ class RunContextWrapper(Generic[TContext]):
         """
         shown = current_invocation if current_invocation is not None else existing_pending
         if shown is not None:
-            digest = arguments_digest(shown.arguments)
-            return self.approvals.status(call_id, scope_of(shown), digest, agent=agent_of(shown))
+            return self.approvals.status(call_id, scope_of(shown), shown_digest(shown), agent=agent_of(shown))
         try:
             return self.approvals.status(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
         except ApprovalError:

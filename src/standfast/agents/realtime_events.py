@@ -83,6 +83,8 @@ class RealtimeToolApprovalRequired:
     type: Literal["tool_approval_required"] = "tool_approval_required"
     same_as_run: str | None = field(default=None, kw_only=True)
     """Another run of the conversation in which the same question waits already (C15)."""
+    prepared_arguments: str | None = field(default=None, kw_only=True)
+    """The values that the tool will get, as JSON text, where they differ from `arguments`."""
 
 
 @dataclass

@@ -44,7 +44,7 @@ ToolNameCollisionPolicy = Literal["warn", "error"]
 Concurrency = Literal["wait", "reject", "allow"]
 """What a run does when another one has the session (C13)."""
 
-Unfinished = Literal["settle", "refuse", "ignore"]
+Unfinished = Literal["settle", "resume", "refuse", "ignore"]
 """What a run does about another run of the conversation that has not ended (C15)."""
 
 
@@ -207,11 +207,13 @@ class RunConfig:
     concurrency: Concurrency = field(default="wait", kw_only=True)
     """What happens when another run has the session: wait for it, be refused, or write beside it (C13)."""
 
-    unfinished: Unfinished = field(default="settle", kw_only=True)
-    """What happens to another run of the conversation that has not ended (C15).
+    unfinished: Unfinished | None = field(default=None, kw_only=True)
+    """What a new run does about another run of the conversation that has not ended (C15).
 
-    "settle": one whose worker is gone is closed and stored, one that waits for a person is shown to the model and left
-    as it is; "refuse": this run is refused, and nothing runs; "ignore": it is neither looked for nor shown.
+    "settle": close and store a run that lost its worker, show the model a run that waits for a person; "resume": let
+    a run that lost its worker, or was decided about, finish first, and show the model what stays open; "refuse": raise
+    UnfinishedRunError before anything runs; "ignore": neither look for such runs nor show them. None: "settle", and
+    "resume" for a job of a queue. A run that is resumed never settles another one: "settle" is "resume" there.
     """
 
     lease_ttl_s: float = field(default=15.0, kw_only=True)
@@ -318,7 +320,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "reasoning_item_id_policy": (None, "preserve", "omit"),
     "concurrency": ("wait", "reject", "allow"),
     "save": ("auto", "never"),
-    "unfinished": ("settle", "refuse", "ignore"),
+    "unfinished": (None, "settle", "resume", "refuse", "ignore"),
 }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from standfast.ground.awaiting import maybe_await
 from standfast.ground.errors import ModelBehaviorError, SettingTypeError, UserError
 from standfast.ground.jsonvalue import Item, JsonValue
+from standfast.tools.prepared import INVALID, UNKNOWN, Prepared, compare
 from standfast.tools.schema import unreadable_arguments
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.words.model_texts import DEFAULT_TEXTS, model_text
@@ -93,6 +94,17 @@ class ToolArguments:
             return text, None
         made = await resolve_agent_tool_input(params=params, schema_info=self.about, input_builder=self.builder)
         return made, params
+
+    def prepare(self, arguments: str) -> Prepared:
+        """Read a call's arguments ahead of it. A type of the application's is not: making one may run its code."""
+        if self.adapter is not None:
+            return UNKNOWN
+        try:
+            return compare(arguments, self._single_input(arguments))
+        except ModelBehaviorError:
+            return INVALID
+        except RecursionError:
+            return UNKNOWN
 
     def _params(self, arguments: str) -> JsonValue:
         if self.adapter is None:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 from standfast.agents.realtime_events import RealtimeCallDropped
+from standfast.calls.entering import Entering, closed_while_connecting
 from standfast.calls.keeping import Keeping
 from standfast.calls.observing import Observing
 from standfast.calls.scope import CallScope
 from standfast.calls.standing import Standing
 from standfast.driver.reconcile import ignore_exception
+from standfast.ground.awaiting import waiting_tasks
 from standfast.ground.errors import CloseTimeoutError, ConnectionLostError
 from standfast.tools.threads import ThreadWatch
 
@@ -26,17 +28,21 @@ class Closing:
         keeping: Keeping,
         observing: Observing,
         threads: ThreadWatch,
+        entering: Entering,
         let_go: Callable[[], None],
         failure: Callable[[], BaseException | None],
     ) -> None:
         self._scope, self._standing, self._keeping = scope, standing, keeping
-        self._observing, self._threads = observing, threads
+        self._observing, self._threads, self._entering = observing, threads, entering
         self._let_go, self._failure = let_go, failure
         """What the session itself holds that waits for nothing: listener, timer, futures of its callers."""
         self.hangs_up = True
         self._task: asyncio.Task[None] | None = None
         self._model_closed = False
         self._left_behind: list[str] = []
+        self._has_stopped = False
+        """Whether the work of the session was stopped: what still runs then is not waited for any more."""
+        scope.refuse_late = self._refuse_late
 
     def begin(self) -> asyncio.Task[None]:
         """The one task that ends the session; made by whoever asks first."""
@@ -49,8 +55,23 @@ class Closing:
         return self._task
 
     def is_own(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether this task belongs to the session: then it would wait for itself."""
-        return self._scope.hands.owns(task) or self._observing.owns(task)
+        """Whether this task belongs to the session, or one that waits for it does: then it would wait for itself."""
+        owners = (self._entering, self._scope.hands, self._observing)
+        return any(owner.owns(one) for one in waiting_tasks(task) for owner in owners)
+
+    async def _refuse_late(self) -> None:
+        """Raise if the session is over. A connection that opened after its work was stopped is closed again."""
+        if not self._standing.is_over:
+            return
+        if self._has_stopped and self._task is not None:
+            await asyncio.wait([self._task])
+            await self._scope.model.close()
+        raise closed_while_connecting()
+
+    async def release_late(self) -> None:
+        """Release a lease that an entry took after the closing had stopped waiting for it."""
+        if self._has_stopped and self._scope.memory is not None:
+            await self._scope.memory.release()
 
     async def _close(self) -> None:
         scope, hands = self._scope, self._scope.hands
@@ -63,6 +84,7 @@ class Closing:
         problem = await self._keeping.end(failure, hang_up=hang_up)
         if problem is not None:
             problems.append(problem)
+        hands.end_waiting(problem)
         self._let_go()
         if not self._model_closed:
             try:
@@ -91,15 +113,16 @@ class Closing:
     async def _stop_work(self) -> None:
         hands = self._scope.hands
         timeout_s = self._scope.config.get("close_timeout_s", 5.0)
+        self._left_behind += await self._entering.stop(timeout_s)  # first: it starts the others
         self._left_behind += await hands.stop(timeout_s)
         self._left_behind += await self._threads.left_after(timeout_s)
         self._left_behind += await self._observing.stop(timeout_s)
-        hands.stopped = True
+        hands.stopped = self._has_stopped = True
 
     def _report_dropped(self) -> None:
-        """Without a session nothing of what waits, or could not be sent, is kept: say so (E2)."""
+        """Report what waits, or could not be sent, as dropped where no record keeps it (E2)."""
         scope, talk = self._scope, self._scope.hands.talk
-        if scope.memory is not None:
+        if scope.is_kept:
             return
         for one in talk.calls:
             part = next((part for part in talk.open if part.call_id == one.call.id), None)

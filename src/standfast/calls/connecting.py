@@ -67,11 +67,13 @@ class Connecting:
             link = PlainLink(scope.hands.talk.epoch + 1, guarded=guarded)
             scope.hands.exchange.open(link, scope.hands.now())
             await model.connect(options)  # type: ignore[arg-type]
+            await scope.refuse_late()
             scope.hands.connected = True
             return
         self._dialling = True
         try:
             await model.dial(scope.model_config)
+            await scope.refuse_late()
             self._opened(guarded)
         finally:
             self._dialling = False
@@ -107,6 +109,7 @@ class Connecting:
         exchange = self._scope.hands.exchange
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
+            self._scope.look_again()
             link = exchange.link
             if link is None:
                 raise ConnectionLostError(
@@ -139,6 +142,8 @@ class Connecting:
                 scope.offer = await scope.resolve(scope.agent, initial=scope.hands.talk.epoch == 0)
                 await self.dial()
             except Exception as error:
+                if scope.hands.stopped:
+                    raise
                 failure = error
                 logger.info("a voice call could not connect again: %s", type(error).__name__)
                 continue

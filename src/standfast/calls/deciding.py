@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from standfast.agents.approvals import arguments_digest, tool_scope
+from standfast.agents.approvals import shown_digest, tool_scope
 from standfast.calls.scope import CallScope
 from standfast.engine.run import Call, Decision, Run
 from standfast.ground.errors import ApprovalError
@@ -19,8 +19,7 @@ def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, mess
     inside = _asked_inside(scope, call_id)
     if inside is not None:
         call, path, agent = inside
-        digest = arguments_digest(call.arguments)
-        made = Decision(approved, call_id, tool_scope(call.name), always, message, digest, agent)
+        made = Decision(approved, call_id, tool_scope(call.name), always, message, shown_digest(call), agent)
         hands.tell(Decided(made, path))
         return
     one = hands.talk.call(call_id)
@@ -29,14 +28,14 @@ def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, mess
             f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
         )
     tool, book = tool_scope(one.call.name), scope.book()
-    book.record(Decision(approved, call_id, tool, always, message, arguments_digest(one.call.arguments), one.agent))
+    book.record(Decision(approved, call_id, tool, always, message, shown_digest(one.call), one.agent))
     book.drain()
     for other in hands.talk.waiting:
         of = hands.talk.call(other.id)
         is_alike = of is not None and (of.agent, other.name) == (one.agent, one.call.name)
         if other.id == call_id or (always and is_alike):
-            sticky, digest = always and other.id == call_id, arguments_digest(other.arguments)
-            hands.tell(Decided(Decision(approved, other.id, tool, sticky, message, digest, one.agent)))
+            sticky = always and other.id == call_id
+            hands.tell(Decided(Decision(approved, other.id, tool, sticky, message, shown_digest(other), one.agent)))
 
 
 def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...], str] | None:

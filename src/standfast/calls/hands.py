@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from standfast.driver.reconcile import Reconciler
+from standfast.ground.errors import RealtimeStateError
 from standfast.talk.events import Do, Event, Frame, Shown
 from standfast.talk.exchange import Exchange
 from standfast.talk.plain import PlainLink
@@ -110,6 +111,8 @@ class Hands(Reconciler[Exchange, Event, Do]):
             raise self._refusal
         if not self.has_memory or self.saved_version >= self.version:
             return
+        if self.stopped:
+            raise closed_before("this was saved")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((self.version, future))
         self.look_again()
@@ -155,6 +158,13 @@ class Hands(Reconciler[Exchange, Event, Do]):
     def in_doubt(self) -> bool:
         """Whether the call may be another's by now: then nothing leaves before the store has said whose it is."""
         return self.has_memory and self.was_away()
+
+    def end_waiting(self, problem: BaseException | None) -> None:
+        """Wake the callers that wait for a save, at the end: everything is saved by now, or this is why it is not."""
+        if problem is None:
+            self.note_saved(self.version)
+        else:
+            self._not_saved(problem)
 
     def _not_saved(self, error: BaseException) -> None:
         for _, future in self._waiting:
@@ -231,10 +241,12 @@ class Hands(Reconciler[Exchange, Event, Do]):
             await self.reconcile()
         finally:
             self.stopped = True
+            self._news.set()
 
     async def stop(self, timeout_s: float) -> list[str]:
         """End everything that is under way; the keys of what did not end in time."""
         self.stopped = True
+        self._news.set()
         current = asyncio.current_task()
         tasks = {key: task for key, task in self._tasks.items() if task is not current and not task.done()}
         for task in tasks.values():
@@ -247,5 +259,9 @@ class Hands(Reconciler[Exchange, Event, Do]):
         for task in tasks.values():
             if task.done() and not task.cancelled():
                 task.exception()
-        self._not_saved(asyncio.CancelledError("the session was closed"))
         return [key for key, task in tasks.items() if not task.done()]
+
+
+def closed_before(what: str) -> RealtimeStateError:
+    """Build the error for a caller that waits for something which the end of the session prevents."""
+    return RealtimeStateError(f"the session was closed before {what}", "Make a new one with RealtimeRunner.run().")

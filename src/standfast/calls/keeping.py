@@ -36,10 +36,13 @@ class Keeping:
         """Take the session and read it; take the call over if there is one of this id, else begin it."""
         scope, hands = self._scope, self._scope.hands
         run_id = hands.talk.run_id
-        history, scope.seen = await memory.begin(run_id, scope.config.get("unfinished", "settle"))
+        history, scope.seen = await memory.begin(
+            run_id, scope.config.get("unfinished"), resumes=self._resumes, look_again=scope.look_again
+        )
         # What waits in other runs is shown to the model behind the history, and is never this call's to store (C15).
         self._connecting.history = [*history, *scope.seen.open_turns]
         found = await memory.load(run_id) if memory.store is not None else None
+        scope.look_again()
         if found is not None:
             talk, stored = found
             self.took_over = True
@@ -62,6 +65,7 @@ class Keeping:
         hands.was_away = lambda: memory.hold.was_away
         memory.hold.tell_when_lost(hands.look_again)  # its lease counts as doubtful from then on
         await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
+        scope.look_again()
         hands.note_saved(hands.version)
 
     async def make_sure(self) -> None:
@@ -124,6 +128,8 @@ class Keeping:
             except REFUSED:
                 raise
             except Exception as error:
+                if self._scope.hands.stopped:  # the caller of `send_audio` would try for ever
+                    raise
                 self._scope.error(error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, RETRY_S_MAX)

@@ -7,10 +7,13 @@ with a ttl of seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from standfast.agents.run_config import Unfinished
 from standfast.driver.run_saver import RunSaver
 from standfast.driver.run_scope import Seen
 from standfast.driver.session_hold import NewItems, SessionHold
-from standfast.driver.unfinished import settle_unfinished
+from standfast.driver.unfinished import policy_for, settle_unfinished
 from standfast.engine.run import evolve
 from standfast.engine.run_store import RunStore
 from standfast.ground.errors import NotFoundError, RunStateError
@@ -29,12 +32,26 @@ class Memory:
         self.store: RunStore | None = self.hold.run_store()
         self._saver: RunSaver[Talk] | None = None
 
-    async def begin(self, run_id: str, policy: str) -> tuple[list[Item], Seen]:
-        """Take the session, see to the unfinished runs of the conversation (C15), and read what was said before."""
+    async def begin(
+        self, run_id: str, given: Unfinished | None, *, resumes: bool, look_again: Callable[[], None]
+    ) -> tuple[list[Item], Seen]:
+        """Take the session, see to the unfinished runs of the conversation (C15), and read what was said before.
+
+        `given` is the policy of the settings. A call that is there already is resumed, whichever way it was entered.
+        `look_again` is called after each step and raises if the call was closed meanwhile.
+        """
         self.hold.holder = f"voice call {run_id}"
         await self.hold.hold()
-        seen = Seen() if self.store is None else await settle_unfinished(self.hold, run_id, self.store, policy)
-        return await self.hold.read(), seen
+        look_again()
+        seen = Seen()
+        if self.store is not None:
+            is_there = any(one.run_id == run_id for one in getattr(self.hold.lease, "open_runs", None) or ())
+            policy = policy_for(given, is_resumed=resumes or is_there)
+            seen = await settle_unfinished(self.hold, run_id, self.store, policy)
+            look_again()
+        history = await self.hold.read()
+        look_again()
+        return history, seen
 
     def start(self, talk: Talk) -> None:
         """A new call: nothing of it is saved yet."""

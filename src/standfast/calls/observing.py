@@ -19,6 +19,7 @@ class Observing:
         self._scope = scope
         self._tasks: set[asyncio.Task[None]] = set()
         self._announced: RealtimeAgent[Any] | None = None
+        self._is_over = False
 
     def owns(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether this task runs a hook."""
@@ -47,7 +48,7 @@ class Observing:
         )
 
     def _call(self, first: Callable[[], Awaitable[Any]] | None, second: Callable[[], Awaitable[Any]] | None) -> None:
-        if first is not None or second is not None:
+        if not self._is_over and (first is not None or second is not None):
             self._start(self._run(first, second))
 
     async def _run(
@@ -57,6 +58,10 @@ class Observing:
             await await_both(first, second)
         except Exception as error:  # a hook observes: one that raises must not end the call
             self._scope.error({"message": "A hook failed", "error": error})
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._scope.has_crashed(error)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         context = self._scope.context
@@ -65,7 +70,8 @@ class Observing:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self, timeout_s: float) -> list[str]:
-        """End what is still running; what did not end in time."""
+        """End what is still running, and start no more; what did not end in time."""
+        self._is_over = True
         current = asyncio.current_task()
         running = [task for task in self._tasks if not task.done() and task is not current]
         for task in running:

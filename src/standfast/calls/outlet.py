@@ -14,6 +14,7 @@ from collections.abc import Callable
 from standfast.agents.realtime_events import (
     RealtimeAudio,
     RealtimeAudioDropped,
+    RealtimeError,
     RealtimeHistoryUpdated,
     RealtimeRawModelEvent,
     RealtimeSessionEvent,
@@ -39,8 +40,9 @@ class Outlet:
         raw_audio: bool = False,
         bytes_per_ms: Callable[[], int] = lambda: 48,
         dropped: Callable[[list[RealtimeAudio]], None] = lambda _: None,
+        error_taken: Callable[[object], None] = lambda _: None,
     ) -> None:
-        self._dropped = dropped
+        self._dropped, self._error_taken = dropped, error_taken
         self._bytes_per_ms = bytes_per_ms
         self._audio_bytes_max, self._control_max = audio_bytes_max, control_max
         self._raw_audio = raw_audio
@@ -177,6 +179,8 @@ class Outlet:
             self.control_count -= 1
             if event is self._history:
                 self._history = None
+            elif type(event) is RealtimeError:
+                self._error_taken(event.error)
         return event
 
     def wake(self) -> None:

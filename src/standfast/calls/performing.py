@@ -23,6 +23,7 @@ from standfast.agents.realtime_events import (
     RealtimeToolStart,
 )
 from standfast.agents.tool_context import ToolContext
+from standfast.calls.hands import closed_before
 from standfast.calls.offer import Offer
 from standfast.calls.scope import CallScope
 from standfast.driver.call_lookup import Question, idempotency_key
@@ -42,6 +43,7 @@ from standfast.tools.custom import LocalTool
 from standfast.tools.desk import CallSpan, after_a_crash, carry_out
 from standfast.tools.function import FunctionTool
 from standfast.tools.hosted import Tool
+from standfast.tools.invoke import prepare
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.model_texts import model_text
 
@@ -109,6 +111,8 @@ async def begin(scope: CallScope, call_id: str, on_unknown: str = "report") -> N
     scope.hands.tell(Began(call_id, on_unknown))
     await scope.hands.saved()
     await scope.make_sure()  # saving took its time, and this process may have stood still since
+    if scope.hands.stopped:
+        raise closed_before("the call began")
 
 
 class Performing:
@@ -188,7 +192,8 @@ class Performing:
             return self._failed(one, tool, offer, failure)
         if isinstance(outcome, CallWaits):
             asked = Question((), call, tool_scope(call.name), one.agent)
-            scope.hands.tell(Waits(call.id, same_as_run=scope.seen.questions.get(same_question(asked))))
+            same_as = scope.seen.questions.get(same_question(asked))
+            scope.hands.tell(Waits(call.id, outcome.reason, same_as, outcome.values))
             return None
         output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._returned(one, tool, offer, output)
@@ -284,7 +289,8 @@ class Performing:
             case "rerun":
                 scope.hands.tell(NotTaken(one.call.id))
             case "ask":
-                scope.hands.tell(Waits(one.call.id, "unknown"))
+                values = None if tool is None else prepare(tool, one.call.arguments).values
+                scope.hands.tell(Waits(one.call.id, "unknown", values=values))
             case _:
                 scope.hands.tell(Returned(one.call.id, model_text("outcome_unknown")))
 

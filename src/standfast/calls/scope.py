@@ -88,6 +88,14 @@ class CallScope:
         self.is_fatal: Callable[[BaseException], None] = lambda error: None
         self.is_refused: Callable[[BaseException], None] = lambda error: None
         """Called when the call turns out to be another's: nothing of it is said, stored or begun here any more."""
+        self.has_crashed: Callable[[BaseException], None] = lambda error: None
+        """Called when code of the application raised what is no `Exception`: the call ends."""
+        self.look_again: Callable[[], None] = lambda: None
+        """Raises if the session was closed, or has failed, while its entry waited for something."""
+        self.refuse_late: Callable[[], Awaitable[None]] = no_memory
+        """Raises if the session is over, and closes a connection that opened too late."""
+        self.error_taken: Callable[[object], None] = lambda error: None
+        """Called when a reader takes an `error` event."""
         self.make_sure: Callable[[], Awaitable[None]] = no_memory
         """Returns when the call is certainly still ours (C13)."""
         self.after_take: Callable[[], None] = lambda: None
@@ -99,6 +107,11 @@ class CallScope:
     def attached(self) -> bool:
         """Whether the call belongs to somebody else's connection, and this one only listens in and steers."""
         return bool(self.model_config.get("call_id"))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a record keeps what waits when the session is closed."""
+        return self.memory is not None and self.memory.store is not None
 
     @property
     def restores(self) -> bool:
@@ -138,6 +151,7 @@ class CallScope:
             control_max=self.config.get("event_buffer_count", CONTROL_MAX),
             raw_audio=self.raw_events,
             dropped=self._dropped,
+            error_taken=lambda error: self.error_taken(error),
             bytes_per_ms=lambda: self.hands.exchange.out_rate,
         )
         self.outlets.append(outlet)
@@ -233,7 +247,7 @@ class CallScope:
 
 
 async def no_memory() -> None:
-    """What makes sure that a call without a session is ours: nothing to do, since nobody can take it over."""
+    """Return at once: a call without a session cannot be taken over by another process."""
 
 
 def merged_config(options: Mapping[str, Any] | None) -> RealtimeModelConfig:

@@ -24,7 +24,8 @@ from standfast.calls.changing import Changing
 from standfast.calls.closing import Closing
 from standfast.calls.connecting import Connecting
 from standfast.calls.deciding import decide
-from standfast.calls.hands import Hands, Performer
+from standfast.calls.entering import Entering, closed_while_connecting
+from standfast.calls.hands import Hands, Performer, closed_before
 from standfast.calls.keeping import REFUSED, Keeping
 from standfast.calls.memory import Memory
 from standfast.calls.observing import Observing
@@ -36,8 +37,10 @@ from standfast.calls.standing import Standing, State
 from standfast.calls.timing import Timing
 from standfast.driver.run_scope import Tracer, UnfinishedRun
 from standfast.ground.errors import (
+    ConnectionLostError,
     RealtimeStateError,
     SettingTypeError,
+    UserError,
 )
 from standfast.ground.log_helpers import logger
 from standfast.llm.interface import ModelProvider
@@ -127,13 +130,18 @@ class RealtimeSession(RealtimeModelListener):
             failed=self._failed,
             one_call_at_a_time=config.get("async_tool_calls", True) is False,
         )
-        scope.is_fatal, scope.is_refused = self._fatal, self._refused
+        scope.is_fatal, scope.is_refused, scope.has_crashed = self._fatal, self._refused, self._crashed
+        scope.look_again, scope.error_taken = self._look_again, self._error_taken
         scope.make_sure = self._keeping.make_sure
         scope.after_look = self._showing.release_audio
         scope.after_take = self._timing.arm_for_playback
         exchange.playback.collect = scope.collect_taken
         self._standing = Standing()
         self._error: BaseException | None = None
+        """Why the call cannot go on."""
+        self._untold: BaseException | None = None
+        """The same, until a reader or a caller has it: then `close` need not raise it (E4)."""
+        self._entering = Entering()
         self._listening = False
         self._hear: Callable[[RealtimeModelAudioEvent], None] | None = None
         """Who is told of audio: nobody before it is known what is offered, nor once the session is being closed."""
@@ -145,6 +153,7 @@ class RealtimeSession(RealtimeModelListener):
             keeping=self._keeping,
             observing=self._observing,
             threads=self._threads,
+            entering=self._entering,
             let_go=self._let_go,
             failure=lambda: self._error,
         )
@@ -205,8 +214,8 @@ class RealtimeSession(RealtimeModelListener):
 
     @property
     def pending_approvals(self) -> list[RealtimeToolApprovalRequired]:
-        """The calls that wait for a person."""
-        return self._showing.questions()
+        """The calls that wait for a person. None once a call that no record keeps is closed: then they are dropped."""
+        return [] if self._standing.is_over and not self._scope.is_kept else self._showing.questions()
 
     @property
     def usage(self) -> Usage:
@@ -240,10 +249,15 @@ class RealtimeSession(RealtimeModelListener):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._untold is not None:  # the error of the block is the one to raise
+            error.add_note(f"The call had ended with this before: {self._untold!r}")
+            self._untold = None
         await self.close()
 
     async def enter(self, *, connect: bool = True) -> Self:
         """Connect. If anything fails, everything that was acquired is released and the first error is raised (E1).
+
+        Raises RealtimeStateError if the session is closed meanwhile, by another task or by code that the entry runs.
 
         With `connect=False` a call that was hung up, or lost, is only settled: its waiting calls can be decided, run
         and are stored; `settled` waits for that.
@@ -256,31 +270,52 @@ class RealtimeSession(RealtimeModelListener):
         scope = self._scope
         scope.context = contextvars.copy_context()
         scope.context.run(WATCH.set, self._threads)
+        task = asyncio.current_task()
+        cancelled_before = task.cancelling() if task is not None else 0
         try:
-            await self._acquire(connect)
+            await self._entering.run(self._acquire(connect))
+            self._look_again()
         except BaseException as error:
-            await self._give_back(error)
-            raise
-        if not self._standing.is_over:
-            self._standing.move("open")
+            failure = error
+            if self._standing.is_over and (task is None or task.cancelling() == cancelled_before):
+                self._untold = None
+                failure = self._error or closed_while_connecting()  # closed meanwhile: the rest follows from that
+            await self._give_back(failure)
+            if failure is error:
+                raise
+            raise failure from error
+        self._standing.move("open")
         scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
         return self
 
     async def settled(self) -> None:
-        """Return when nothing is left to do but what a person must decide: calls have run, everything is stored."""
+        """Return when nothing is left to do but what a person must decide: calls have run, everything is stored.
+
+        Raises the error that ended the call, if one did.
+        """
         await self._scope.hands.at_rest()
+        self._raise_failure()
 
     async def _acquire(self, connect: bool) -> None:
+        """Acquire everything. `close` cancels this; as code on the way may swallow that, each step looks again."""
+        try:
+            await self._acquire_all(connect)
+        except BaseException:
+            await self._closing.release_late()
+            raise
+
+    async def _acquire_all(self, connect: bool) -> None:
         scope = self._scope
         if scope.memory is not None:
             await self._keeping.begin(scope.memory, connect=connect)
         scope.offer = await scope.resolve(scope.agent, initial=True)
-        if not self._standing.is_over:
-            self._hear = self._showing.audio
+        self._look_again()
+        self._hear = self._showing.audio
         if scope.restores:
             scope.offer.session_object(attached=scope.attached)  # settings that cannot be sent are refused before that
         for one in scope.hands.talk.calls:
             await self._performing.offer_of(one)
+            self._look_again()
         for question in self._showing.questions():  # a call that was taken over: its questions are asked here again
             scope.show(question)
         if not connect:
@@ -293,8 +328,12 @@ class RealtimeSession(RealtimeModelListener):
         await self._connecting.dial()
         if scope.restores:
             await self._connecting.wait_until_ready()
-            if self._error is not None:
-                raise self._error
+
+    def _look_again(self) -> None:
+        """Raise if the session was closed, or has failed, while its entry waited for something."""
+        self._raise_failure()
+        if self._standing.is_over:
+            raise closed_while_connecting()
 
     async def _give_back(self, error: BaseException) -> None:
         """Entering failed: release what was acquired; what fails on the way is attached to the first error.
@@ -326,16 +365,28 @@ class RealtimeSession(RealtimeModelListener):
             else:
                 with tracer.span("run", scope.agent.name, {"agent": scope.agent, "run_id": self.run_id}):
                     await scope.hands.run()
-        except asyncio.CancelledError:
-            raise
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            error = UserError(
+                "a tool, guardrail or hook of a voice call cancelled the task that it ran in", "Let it raise instead."
+            )
+            error.__cause__ = cancelled
+            self._crashed(error)
         except BaseException as error:
-            self._fatal(error)
+            self._crashed(error)
 
     # --- what people do ----------------------------------------------------------------------------------------------
 
+    def _raise_failure(self) -> None:
+        """Raise the error that has ended the call, if one has."""
+        error = self._failure()
+        if error is not None:
+            raise error
+
     def _check_open(self) -> None:
-        if self._scope.hands.is_refused and self._error is not None:
-            raise self._error
+        self._raise_failure()
         if self._standing.is_over:
             raise RealtimeStateError(f"this session is {self.state}", "Make a new one with RealtimeRunner.run().")
         if self.state == "new" and self._scope.restores:
@@ -463,6 +514,8 @@ class RealtimeSession(RealtimeModelListener):
             return
         if self._scope.offer is None and not self._scope.restores:
             await self._feed()
+            if self._standing.is_over:
+                return
         if not self._showing.receive(event):
             self._timing.arm()
 
@@ -470,8 +523,9 @@ class RealtimeSession(RealtimeModelListener):
         """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
         scope = self._scope
         scope.offer = await scope.resolve(scope.agent, initial=True)
-        if not self._standing.is_over:
-            self._hear = self._showing.audio
+        if self._standing.is_over:
+            return
+        self._hear = self._showing.audio
         scope.hands.connected = True
         link = self._exchange.link
         if link is not None:
@@ -510,8 +564,33 @@ class RealtimeSession(RealtimeModelListener):
         """The call cannot go on: readers get what waits, then this error."""
         if self._error is None:
             self._error = error
+            # A call that was lost, or is another's, goes on elsewhere; what else ends it is a failure of this program.
+            self._untold = None if isinstance(error, (*REFUSED, ConnectionLostError)) else error
         self._connecting.ready.set()
         self._scope.wake_readers()
+
+    def _crashed(self, error: BaseException) -> None:
+        """End the call: code of the application has ended the session's loop, by what is not an `Exception`.
+
+        Readers get an `error` event and then the error. The call is not hung up by that: it can be resumed.
+        """
+        if self._standing.is_over:
+            return
+        logger.error("a voice call was ended by %s", type(error).__name__)
+        self._scope.error(error)
+        self._fatal(error)
+        self._closing.hangs_up = False
+        self._begin_closing()
+
+    def _error_taken(self, error: object) -> None:
+        """A reader has taken the `error` event with this."""
+        if error is self._untold:
+            self._untold = None
+
+    def _failure(self) -> BaseException | None:
+        """Return the error that ended the call, to be raised; none once it was told and everything is released."""
+        untold, self._untold = self._untold, None
+        return self._error if self.state != "closed" or self._scope.hands.is_refused else untold
 
     def _restored(self) -> None:
         if self.state == "reconnecting":
@@ -529,7 +608,7 @@ class RealtimeSession(RealtimeModelListener):
             self._scope,
             first or self._scope.new_outlet(),
             is_over=lambda: self._standing.is_over,
-            failure=lambda: self._error if self.state != "closed" or self._scope.hands.is_refused else None,
+            failure=self._failure,
             close=self.close,
         )
 
@@ -538,13 +617,20 @@ class RealtimeSession(RealtimeModelListener):
     async def close(self, *, hang_up: bool = True) -> None:
         """End the call and release everything. May be called again, from any task, while others iterate (E3).
 
+        An entry under way is cancelled and awaited first. Raises the error that has ended the call if no reader and no
+        caller has it (E4).
+
         With `hang_up=False` only this worker lets go: another one goes on with the call.
         """
         if not self._standing.is_over:
             self._closing.hangs_up = hang_up  # whoever closes first says so; leaving the block comes after
         closing = self._begin_closing()
-        if not self._closing.is_own(asyncio.current_task()):
-            await asyncio.shield(closing)
+        if self._closing.is_own(asyncio.current_task()):
+            return
+        await asyncio.shield(closing)
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
 
     def _begin_closing(self) -> asyncio.Task[None]:
         """From here on nothing that the transport or the clock tells is heard."""
@@ -557,10 +643,11 @@ class RealtimeSession(RealtimeModelListener):
         return closing
 
     def _let_go(self) -> None:
-        """Tell whoever waits for something of this session that it is over."""
+        """Notify the callers that wait for something of this session that it is over."""
         self._changing.let_go()
         for waiter in self._connecting.waiters.values():
-            waiter.cancel()
+            if not waiter.done():
+                waiter.set_exception(self._error or closed_before("it was sent"))
 
 
 def _memory(session: Session, config: RealtimeRunConfig) -> Memory:

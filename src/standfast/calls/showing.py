@@ -298,7 +298,10 @@ class Showing:
             run = call.child
         if outer is None:
             return None
-        return RealtimeToolApprovalRequired(agent, outer, call_id, call.arguments, scope.info)
+        values = call.prepared_arguments
+        return RealtimeToolApprovalRequired(
+            agent, outer, call_id, call.arguments, scope.info, prepared_arguments=values
+        )
 
     def approval(self, call_id: str, path: tuple[str, ...] = ()) -> RealtimeToolApprovalRequired | None:
         """The question to a person about a call."""
@@ -310,8 +313,15 @@ class Showing:
         tool = offer.tools.get(one.call.name) if one is not None and offer is not None else None
         if one is None or offer is None or tool is None:
             return None
+        call = one.call
         return RealtimeToolApprovalRequired(
-            offer.agent, tool, call_id, one.call.arguments, scope.info, same_as_run=one.call.same_as_run
+            offer.agent,
+            tool,
+            call_id,
+            call.arguments,
+            scope.info,
+            same_as_run=call.same_as_run,
+            prepared_arguments=call.prepared_arguments,
         )
 
     def _cut(self, item_id: str) -> None:

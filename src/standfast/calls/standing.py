@@ -6,14 +6,13 @@ from typing import Literal
 
 State = Literal["new", "entering", "open", "reconnecting", "closing", "closed"]
 
+ENDS = "close(), the call is another worker's now, or its loop was ended by a crash"
+
 WAYS: dict[State, dict[State, str]] = {
     "new": {"entering": "enter()", "closing": "close()"},
     "entering": {"open": "the server has taken the settings", "closing": "entering failed, or close()"},
-    "open": {"reconnecting": "the connection is lost", "closing": "close(), or the call is another worker's now"},
-    "reconnecting": {
-        "open": "the server has everything again",
-        "closing": "close(), or the call is another worker's now",
-    },
+    "open": {"reconnecting": "the connection is lost", "closing": ENDS},
+    "reconnecting": {"open": "the server has everything again", "closing": ENDS},
     "closing": {"closing": "close() again, after the model's close failed", "closed": "everything is released"},
     "closed": {},
 }

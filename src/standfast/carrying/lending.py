@@ -91,8 +91,12 @@ class LineWatch:
         self.loop, self.line = loop, line
         self._fd = os.dup(line.fileno())
         try:
+            is_blocking = os.get_blocking(self._fd)
             # In a context of nobody's: this stays for longer than the request that is the first to need it.
             Context().run(loop.add_reader, self._fd, arrived, self)
+            # uvloop makes what it watches non-blocking, and with it the line, which shares that with its duplicate. The
+            # thread would then take an answer that has not come yet for one whose time is up.
+            os.set_blocking(self._fd, is_blocking)
         except BaseException:
             self._close()
             raise

@@ -147,6 +147,10 @@ class _Serving(Rounds):
         elif self._active:
             await asyncio.sleep(self._pause())
 
+    @property
+    def _asked_store(self) -> Any:
+        return self._awaited
+
     def _trouble(self) -> None:
         """None: a client that was handed in connects by itself, when it is asked."""
 

@@ -29,7 +29,7 @@ import msgspec
 
 from standfast.carrying.carrier import Kind, MakePlan, Then, UndoPlan
 from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError, StoreUnavailableError
-from standfast.ground.operators import tell
+from standfast.ground.operators import tell_seldom
 from standfast.sessions.port import Plan
 
 T = TypeVar("T")
@@ -71,6 +71,8 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     taken: bool = False
     retries: int = 0
     """How often the store was asked again, because it was away or its answer was lost."""
+    retried: tuple[str, str, str] = ("a store", "", "")
+    """Which store that was, what it was asked for, and why it was asked again, of the last time."""
     in_doubt: bool = False
     """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
     stage: Stage = QUEUED
@@ -127,7 +129,9 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             (self.context or copy_context()).copy().run(self._tell_retries)
 
     def _tell_retries(self) -> None:
-        tell("store_retried", count=self.retries, seconds=time.monotonic() + self.timeout_s - self.deadline)
+        store, what, reason = self.retried
+        seconds = time.monotonic() + self.timeout_s - self.deadline
+        tell_seldom("store_retried", store, store=store, count=self.retries, seconds=seconds, what=what, reason=reason)
 
     def _abandon(self) -> bool:
         with self._lock:

@@ -142,6 +142,12 @@ class Active(msgspec.Struct, eq=False):
         return frozenset([question.name]) if isinstance(question, Look) else NO_NAMES
 
 
+def _asked_for(active: Active) -> str:
+    """What a request asked the store for, by kind and ids."""
+    names = sorted(f"{name.kind} {name.id!r}" for name in active.names())
+    return f"{'to write' if active.is_step else 'to read'} {', '.join(names[:3]) or 'a listing'}"
+
+
 def _lanes_in(step: Any) -> list[Used]:
     """The lanes that a step uses."""
     found: list[Used] = []
@@ -331,6 +337,11 @@ class Rounds(Undoer):
             return [error] * len(questions)
         return found
 
+    @property
+    def _asked_store(self) -> Any:
+        """What answers; None before it is opened."""
+        return self._store
+
     def _opened(self) -> Any:
         self._store = thread_start.opened(self._open_store)
         return self._store
@@ -355,7 +366,10 @@ class Rounds(Undoer):
         request, is_busy = active.request, isinstance(error, StoreTimeoutError)
         request.in_doubt |= active.is_step and isinstance(error, OutcomeUnknownError)
         if (self._loses_answers or is_busy) and request.may_try_again(error, active.pause):
-            request.retries += not is_busy
+            if not is_busy:
+                request.retries += 1
+                label = getattr(self._asked_store, "label", "a store")
+                request.retried = label, _asked_for(active), getattr(error, "what", type(error).__name__)
             active.not_before = time.monotonic() + active.pause
             active.pause = min(active.pause * 2, RETRY_MAX_S)
             return False

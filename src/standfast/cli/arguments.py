@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from standfast.cli.output import Output
-from standfast.cli.safe_text import safe
 from standfast.ground.errors import NotFoundError
+from standfast.ground.safe_text import safe
 from standfast.operators.exits import USAGE, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ VARIABLE = "STANDFAST_STORE"
 SHOWN_OF_SEVERAL = 10
 
 
+class _Word(str):
+    """A word behind `--`, which is never an option, whatever it begins with."""
+
+    __slots__ = ()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that takes options anywhere, and says what is wrong in one line.
 
@@ -34,6 +41,11 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         """Read the options first and then what is left, in a command that has no commands below it."""
+        args = list(sys.argv[1:] if args is None else args)
+        if "--" in args:
+            # Python reads what is left a second time, and has forgotten by then that `--` stood before it.
+            end = args.index("--")
+            args = [*args[:end], *map(_Word, args[end + 1 :])]
         if self._is_inside or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._is_inside = True
@@ -41,6 +53,9 @@ class Parser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_inside = False
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        return None if isinstance(arg_string, _Word) else super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is, and leave with the code for it."""

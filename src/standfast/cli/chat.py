@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 
+from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import VARIABLE, Commands, Parser, command, seconds
 from standfast.cli.output import Output
-from standfast.cli.safe_text import safe, safe_lines
 from standfast.ground.errors import NotFoundError, StandfastError
+from standfast.ground.safe_text import safe, safe_lines
 from standfast.operators.exits import BROKE_OFF, DONE, UsageError, ending_of
 from standfast.words.items import read
 
@@ -256,7 +257,7 @@ def _decide(state: RunState[Any], out: Output) -> None:
     """Ask about each call that waits. Whatever is no clear yes rejects it; leaving keeps the question for later."""
     for call in state.get_interruptions():
         what = "may have run before a crash" if call.reason == "unknown" else "needs your approval"
-        out.line(f"[{call.tool_name} {call.arguments} {what}]")
+        out.line(f"[{call.tool_name} {'; '.join(shown_arguments(call))} {what}]")
         answer = _ask(out, "run it? y(es), n(o), a(lways), or say why not: ")
         if answer is None:
             raise EOFError
@@ -367,11 +368,12 @@ def _command(loop: asyncio.Runner, talk: TerminalChat, out: Output, line: str) -
 
 
 async def _history(talk: TerminalChat, out: Output) -> None:
-    from standfast.cli.shown import speaker, words_in
+    from standfast.cli.shown import speaker, store_command, words_in
 
     page = await talk.session.records(limit=200)
     if page.before is not None:
-        out.note(f"The latest 200 items; standfast sessions show {talk.session.session_id!r} shows all.")
+        line = store_command("sessions show", talk.store.url, talk.session.session_id)
+        out.note(f"The latest 200 items; this shows all: {line}")
     for record in page.records:
         out.text(f"{speaker(record.item)}: {words_in(record.item, record.fault)}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, opened, seconds, session_id_of
 from standfast.cli.output import Output
+from standfast.cli.shown import command_line
 from standfast.ground.errors import UndoFileError
 from standfast.operators.exits import DONE, FOUND, REFUSED, BrokeOffError, UsageError
 
@@ -145,7 +146,7 @@ async def _fixed(args: argparse.Namespace, sessions: list[str] | None, out: Outp
         else:
             out.line(f"session {one.session_id!r}: left as it is: {one.why}. {one.remedy}")
     if report.undo_file is not None:
-        out.note(f"to undo: standfast doctor undo {report.undo_file}")
+        out.note(f"to undo: {command_line('doctor undo', str(report.undo_file))}")
     return report
 
 

@@ -49,7 +49,8 @@ async def inspect(args: argparse.Namespace, out: Output) -> int:
             port = sock.getsockname()[1]
             rules = rules_for(args.host, port, token_file=args.token_file, names=tuple(args.name), write=args.write)
             shown_host = f"[{args.host}]" if ":" in args.host else args.host
-            address = f"http://{shown_host}:{port}/" + ("" if args.token_file else f"enter?token={rules.token}")
+            # Behind `#` it stays in the browser: it is in no request, no log and no Referer header.
+            address = f"http://{shown_host}:{port}/" + ("" if args.token_file else f"#token={rules.token}")
 
             def ready() -> None:
                 if out.as_json:

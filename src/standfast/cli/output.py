@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, NamedTuple, TextIO
 
 from standfast.cli.pipes import point_nowhere
-from standfast.cli.safe_text import safe, safe_lines, shortened, width_of
+from standfast.ground.safe_text import safe, safe_lines, shortened, width_of
 from standfast.operators.exits import RefusedError
 
 Row = Mapping[str, Any]

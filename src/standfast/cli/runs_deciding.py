@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import (
     Commands,
     Parser,
@@ -18,13 +19,12 @@ from standfast.cli.arguments import (
     run_id_of,
     seconds,
     session_id_of,
-    store_named,
     whoever,
 )
 from standfast.cli.output import Output
-from standfast.cli.runs_reading import OPEN, RUN, run_fields
+from standfast.cli.runs_reading import OPEN, RUN, resume_command, run_fields
 from standfast.cli.sessions_changing import place
-from standfast.cli.shown import age, several, shown_store, span, when
+from standfast.cli.shown import age, several, span, when
 from standfast.ground.errors import RunStateError
 from standfast.operators.exits import DONE, RefusedError, UsageError
 
@@ -87,15 +87,17 @@ async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> in
         view = await store.run(await run_id_of(store, args.run_id))
         call = call_of(view, args.call)
         does = "approves" if approve else "rejects"
+        first, *more = shown_arguments(call)
         if call.state == "waiting":
             out.confirm(
                 f"{by} {does} the call {call.call_id} of run {view.run_id}, which cannot be taken back",
-                details=[f"  {call.tool} {call.arguments}"],
+                details=[f"  {call.tool} {first}", *(f"  {line}" for line in more)],
             )
         # Bound to what was shown: a call that has other arguments by now is refused, and so is one that is decided.
         reason = None if approve else args.say
         after = await store.decide(
-            view.run_id, call.call_id, approve, by=by, reason=reason, arguments=call.arguments
+            view.run_id, call.call_id, approve, by=by, reason=reason,
+            arguments=call.arguments, prepared_arguments=call.prepared_arguments,
         )  # fmt: skip
     if out.as_json:
         out.record(RUN, run_fields(after))
@@ -104,8 +106,7 @@ async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> in
     if after.waiting:
         out.line(f"the run still waits for {several(len(after.waiting), 'decision')}")
     else:
-        where = f"{shown_store(store_named(args))} {after.run_id}"
-        out.line(f"the run is {after.status}, for a worker to take: standfast runs resume {where} --agent MODULE:NAME")
+        out.line(f"the run is {after.status}, for a worker to take: {resume_command(args, after.run_id)}")
     return DONE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import AsyncIterator
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.arguments import Commands, Parser, add_page, command, opened, run_id_of, session_id_of, store_named
@@ -14,8 +15,8 @@ from standfast.cli.shown import (
     call_fields,
     one_line,
     several,
-    shown_store,
     speaker,
+    store_command,
     tokens,
     usage_fields,
     words_in,
@@ -104,11 +105,16 @@ async def show_run(args: argparse.Namespace, out: Output) -> int:
         return DONE
     out.tree(tree_of(view))
     for call in view.waiting:
-        where = f"{shown_store(store_named(args))} {view.run_id} {call.call_id}"
-        out.note(f"to decide about {call.tool}: standfast runs approve {where}   (or: reject … --say WHY)")
+        line = store_command("runs approve", store_named(args), view.run_id, call.call_id)
+        out.note(f"to decide about {quote(call.tool)}: {line}   (or: reject … --say WHY)")
     if view.status == "ready":
-        out.note(f"to go on: standfast runs resume {shown_store(store_named(args))} {view.run_id} --agent MODULE:NAME")
+        out.note(f"to go on: {resume_command(args, view.run_id)}")
     return DONE
+
+
+def resume_command(args: argparse.Namespace, run_id: str) -> str:
+    """Write the command that goes on with a run of the store that a command line names."""
+    return store_command("runs resume", store_named(args), run_id, options="--agent MODULE:NAME")
 
 
 def run_fields(view: RunView) -> dict[str, Any]:
@@ -170,6 +176,8 @@ def _call_node(call: CallView, view: RunView) -> Node:
         "done": "done",
     }
     node = Node(f"{call.tool} {one_line(call.arguments)}   {states[call.state]}  ({call.call_id})")
+    if call.prepared_arguments is not None:
+        node.add(f"the tool will get {one_line(call.prepared_arguments)}")
     if call.run_id != view.run_id:
         node.add(f"inside run {call.run_id}")
     if call.decision is not None:

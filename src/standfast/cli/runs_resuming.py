@@ -9,10 +9,11 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from standfast.agents.approvals import shown_arguments
 from standfast.cli.arguments import Commands, Parser, command, opened, run_id_of, store_named
 from standfast.cli.output import Output, json_text
 from standfast.cli.runs_reading import RUN, run_fields
-from standfast.cli.shown import shown_store
+from standfast.cli.shown import store_command
 from standfast.ground.errors import StandfastError
 from standfast.operators.exits import DONE, BrokeOffError, UsageError
 
@@ -58,9 +59,9 @@ async def resume_run(args: argparse.Namespace, out: Output) -> int:
         return DONE
     if after.waiting:
         for call in after.waiting:
-            where_to = f"{shown_store(store_named(args))} {after.run_id} {call.call_id}"
-            out.line(f"waits for a decision: {call.tool} {call.arguments}")
-            out.note(f"to decide: standfast runs approve {where_to}   (or: reject … --say WHY)")
+            line = store_command("runs approve", store_named(args), after.run_id, call.call_id)
+            out.line(f"waits for a decision: {call.tool} {'; '.join(shown_arguments(call))}")
+            out.note(f"to decide: {line}   (or: reject … --say WHY)")
         return DONE
     output = result.final_output
     out.note(f"run {after.run_id} is {after.status}")

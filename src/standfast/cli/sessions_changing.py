@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from standfast.cli.arguments import Commands, Parser, command, opened, session_id_of, whoever
+from standfast.cli.arguments import Commands, Parser, command, opened, session_id_of, store_named, whoever
 from standfast.cli.output import Column, Output
-from standfast.cli.shown import age, number, several
+from standfast.cli.shown import age, number, several, undo_command
 from standfast.ground.errors import NotFoundError
 from standfast.operators.exits import DONE, RefusedError
 
@@ -120,7 +119,7 @@ async def undo_session(args: argparse.Namespace, out: Output) -> int:
         f"session {session_id} has {several(items, 'item')} now; what was replaced {age(chosen.created_at)} is back"
     )
     if displaced is not None:
-        out.line(f"what stood there is kept in turn: standfast sessions undo … --to {quote(displaced)}")
+        out.line(f"what stood there is kept in turn: {undo_command(store_named(args), session_id, displaced)}")
     return DONE
 
 

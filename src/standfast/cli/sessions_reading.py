@@ -28,9 +28,10 @@ from standfast.cli.shown import (
     number,
     record_fields,
     several,
-    shown_store,
     speaker,
+    store_command,
     tokens,
+    undo_command,
     usage_fields,
     when,
     words_in,
@@ -249,10 +250,11 @@ def _tell_facts(facts: Row, store: str, out: Output) -> None:
         out.note(f"  forked from {origin['session']} behind item {origin['index']}, {age(origin['at'])}{by}")
     for one in facts["generations"]:
         told = f"  {several(one['items'], 'item')} replaced {age(one['replaced'])}"
-        out.note(f"{told}: sessions undo … --to {quote(one['generation'])}")
+        out.note(f"{told}: {undo_command(store, facts['session'], one['generation'])}")
     for run in facts["runs"]:
         if run["run"] in facts["open_runs"]:
-            out.note(f"  run {run['run']} is {run['status']}: standfast runs show {shown_store(store)} {run['run']}")
+            line = store_command("runs show", store, run["run"])
+            out.note(f"  run {quote(run['run'])} is {run['status']}: {line}")
 
 
 async def tail_session(args: argparse.Namespace, out: Output) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from standfast.cli.output import json_text
@@ -98,6 +99,7 @@ def call_fields(call: CallView) -> dict[str, Any]:
         "call": call.call_id,
         "tool": call.tool,
         "arguments": call.arguments,
+        "prepared_arguments": call.prepared_arguments,
         "state": call.state,
         "turn": call.turn,
         "agent": call.agent,
@@ -132,10 +134,24 @@ def one_line(value: object) -> str:
     return " ".join((value if isinstance(value, str) else json_text(value)).split())
 
 
-def shown_store(named: str) -> str:
-    """A store as a command line to be copied may name it: without a password, quoted for a shell."""
-    from shlex import quote
+def command_line(command: str, *words: str, options: str = "") -> str:
+    """Write a command that a person may paste into a shell: every word is data there, whatever stands in it.
 
+    Ids come from models and from users: one that is not quoted is shell code. `options` is the only text that is not.
+    """
+    quoted = " ".join(quote(word) for word in words)
+    # A word that begins with a dash would be an option of the command; behind `--` none is.
+    given = (options, "--", quoted) if any(word.startswith("-") for word in words) else (quoted, options)
+    return " ".join(("standfast", command, *(part for part in given if part)))
+
+
+def undo_command(store: str, session_id: str, generation: str) -> str:
+    """Write the command that brings a generation of a session back."""
+    return store_command("sessions undo", store, session_id, options=f"--to={quote(generation)}")
+
+
+def store_command(command: str, store: str, *words: str, options: str = "") -> str:
+    """Write such a command about a store, which is named without its password."""
     from standfast.operators.store_url import without_password
 
-    return quote(without_password(named))
+    return command_line(command, without_password(store), *words, options=options)

@@ -55,6 +55,9 @@ class Backend:
     id_chars_max: int = 1000
     """The longest session id that this store takes. Longer ones may be refused; those up to here may not (A18)."""
 
+    opens_before_setup: bool = False
+    """`open` works before `setup` has run and without a server. Collecting a suite of such a backend starts nothing."""
+
     names: Mapping[str, Any] = {}
     """Options of `open` that configure other names than the default ones (A15)."""
 

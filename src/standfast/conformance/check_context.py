@@ -45,11 +45,14 @@ class Options:
 
 
 @contextmanager
-def fresh(backend: Backend) -> Iterator[Backend]:
-    """A copy of the backend with an empty store."""
+def fresh(backend: Backend, *, prepare: bool = True) -> Iterator[Backend]:
+    """Yield a copy of the backend with an empty store; `prepare=False` leaves out `setup` and `teardown`."""
     with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as folder:
         live = copy.copy(backend)
         live.folder, live.unique = Path(folder), f"c{uuid.uuid4().hex[:12]}"
+        if not prepare:
+            yield live
+            return
         live.setup()
         try:
             yield live

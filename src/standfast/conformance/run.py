@@ -53,10 +53,12 @@ def _made(backend: Backend, found: Check, options: Options | None) -> Result:
 
 
 def declared_abilities(backend: Backend) -> frozenset[str]:
-    """What the backend's sessions declare, "close" if they have one, and "port" if they stand on a store of the port;
-    looked up on a session of an empty store.
+    """Return what the backend's sessions declare, "close" if they have one, and "port" if they use a store of the port.
+
+    Looks them up on a session of an empty store. A suite asks for them when it is imported, so a backend that can open
+    a session before its `setup` is not set up here: collecting tests then starts no server.
     """
-    with fresh(backend) as live:
+    with fresh(backend, prepare=not backend.opens_before_setup) as live:
         lab = Lab(live, Check("A1", "declared_abilities", lambda lab: None, ()), Options())
         probe = lab.open("probe")
         _in_thread(lambda: asyncio.run(lab.close()), backend.patience_s)  # a thread, as a loop may be running here

@@ -18,15 +18,18 @@ PART_C: tuple[Clause, ...] = (
         "callbacks",
         "A callback or filter gets copies and changes the model's view only. Both lists: normalise; de-duplicate "
         "by call id and type as long as the call is unanswered (an id used again after its output is another "
-        "call; an output belongs to the nearest unanswered call of that id before it), else provider id and type, "
-        "else approval request id (latest value wins; calls and reasoning keep the earliest place); then sanitise "
-        "for the destination. Messages are never merged: two equal messages are two items, stored and sent.",
+        "call, unless provider id and whole content of the call equal one of history, with its equal output: that is "
+        "the same item, sent once; an output belongs to the nearest unanswered call of that id before it), else "
+        "provider id and type, else approval request id (latest value wins; calls and reasoning keep the earliest "
+        "place); then sanitise for the destination. Messages are never merged: two equal messages are two items, "
+        "stored and sent.",
     ),
     Clause(
         "C3",
         "whole turns",
         "Each completed turn is stored when it completes, as one append: reasoning, tool calls with their outputs "
-        "in call order, handoff items too. They survive any later error, interruption or crash. A run's input is "
+        "in call order, handoff items too. They survive any later error, interruption or crash: where no saved run "
+        "covers the turn, the next request leaves after the append has returned. A run's input is "
         "stored with its first completed turn, in the same append, or alone if a guardrail trips or the run "
         "pauses; a request that failed, or a kill before that, leaves nothing, so that a plain retry does not "
         "double the user's message.",
@@ -137,27 +140,35 @@ PART_C: tuple[Clause, ...] = (
         "conversation, that has not ended, and of which a call has begun or waits or a turn is stored. (One that "
         "has done nothing is left alone: it can be run again.) It is looked for once, by the outermost run, under "
         "its lease, before history is read; a run itself and the runs it is nested in never count; a record that "
-        "cannot be read is refused by name. `RunConfig(unfinished=...)`: `settle` (default), `refuse` (names run, "
-        "calls and what to do; nothing runs), `ignore`. **Settle, gone run**: gone means that it ran under a "
-        "lower lease number than ours, so nothing of it can begin or be stored any more. It is settled by the "
-        "engine alone: none of its agents, tools, policies, guardrails or hooks is needed or runs. A begun call "
-        "is said to be unknown (where its tool says `ask`, it waits; the record keeps that setting), one that had "
-        "not begun is said not to have run, what no guardrail has passed is treated as C6 says. If a call then "
-        "waits, the run is paused; else its turn is stored whole and it ends, and says by which run. Resuming it, "
-        "or running again under its id, says so. **Settle, paused run**: it is left as it is. Requests show its "
-        "open turn (reasoning, calls, outputs so far, for each call that waits a fixed text: it waits for a "
-        "person and has not run) behind the history and before the new input, oldest first, whatever the limit; a "
-        "session callback gets it with the history. It stands in requests only: never in history, `new_items`, "
-        "`to_input_list`, a state or a compaction (a run that showed one compacts by `input`). Decided later, it "
-        "takes the lease and D7 holds: its turn is appended behind what was said meanwhile, with the real output, "
-        "once. A new question equal in agent, tool and arguments to one that waits names it. **Where nothing is "
-        "provable** (`allow`, no lease, a holder without one) running runs are left alone and reported, paused "
-        "ones shown. Without a run store nothing is known, and the page says so. On `conversation_id` a gone run "
-        "is settled by D5 and what it owes goes first in the new run's first request; a waiting call is refused "
-        "(any text sent would be its output). Chains and replay: not applicable. `result.unfinished` and the log "
-        "say what was found and done. Deleting or cancelling never hides what a run under way did: `delete_run` "
-        "refuses one that has not ended, and `clear_session` keeps the record of one that still holds its lease "
-        "and of no other.",
+        "cannot be read is refused by name. `RunConfig(unfinished=...)`: `settle` (default), `resume`, `refuse` "
+        "(names run, calls and what to do; nothing runs), `ignore`. **Settling is for new messages only**: a run "
+        "that is resumed (`resume`, `recover`, a delivery of a run that exists) settles no other. It lets a gone "
+        "run go first where this worker has its agent and tools, and a run is let go first after at most 5 lost "
+        "workers; else the gone run is left open and listed, and requests show its open turn as a paused run's. "
+        "Which run goes first is read from the store (gone before decided, older before younger), and a worker holds"
+        " no lease while it lets another run go first: no two wait for each other. `resume` does the same for a "
+        "new message, which also lets decided runs go first; it is the default of jobs. **What a run paused with**"
+        " reaches the history before later input, wherever its worker died. **Settle, gone run**: gone means that "
+        "it ran under a lower lease number than ours, so nothing of it can begin or be stored any more. It is "
+        "settled by the engine alone: none of its agents, tools, policies, guardrails or hooks is needed or runs. "
+        "A begun call is said to be unknown (where its tool says `ask`, it waits; the record keeps that setting), "
+        "one that had not begun is said not to have run, what no guardrail has passed is treated as C6 says. If a "
+        "call then waits, the run is paused; else its turn is stored whole and it ends, and says by which run. "
+        "Resuming it, or running again under its id, says so. **Settle, paused run**: it is left as it is. "
+        "Requests show its open turn (reasoning, calls, outputs so far, for each call that waits a fixed text: it "
+        "waits for a person and has not run) behind the history and before the new input, oldest first, whatever "
+        "the limit; a session callback gets it with the history. It stands in requests only: never in history, "
+        "`new_items`, `to_input_list`, a state or a compaction (a run that showed one compacts by `input`). "
+        "Decided later, it takes the lease and D7 holds: its turn is appended behind what was said meanwhile, with"
+        " the real output, once. A new question equal in agent, tool and arguments to one that waits names it. "
+        "**Where nothing is provable** (`allow`, no lease, a holder without one) running runs are left alone and "
+        "reported, paused ones shown. Without a run store nothing is known, and the page says so. On "
+        "`conversation_id` a gone run is settled by D5 and what it owes goes first in the new run's first request;"
+        " a waiting call is refused (any text sent would be its output), and so is a gone run that is neither "
+        "settled nor let go first. Chains and replay: not applicable. `result.unfinished` and the log say what was"
+        " found and done. Deleting or cancelling never hides what a run under way did: `delete_run` refuses one "
+        "that has not ended, and `clear_session` keeps the record of one that still holds its lease and of no "
+        "other.",
     ),
     Clause(
         "C16",
@@ -168,7 +179,12 @@ PART_C: tuple[Clause, ...] = (
         "name and where it stands; tool: its name, namespace and kind, with the agent or server behind it; not "
         "its code or description: a release must not lose the approvals that wait); if these are others now, or "
         "cannot be told apart, it is refused before anything runs. A sticky approval is for one agent's tool. "
-        'Arguments that a policy function cannot read count as "ask a person".',
+        'Arguments that a policy function cannot read count as "ask a person". So do arguments of which the tool '
+        "would get other values than the model wrote (converted, left out, filled in), wherever a function decides: a "
+        "policy or input guardrails, in text and voice. The values are read ahead without running the application's "
+        "models, validators or default factories; where these are needed, a person is asked. A tool may refuse such "
+        "calls instead. A person is shown the model's text and, where they differ, the values; the tool gets exactly "
+        "these, also after a resume in another process or release, or the person is asked again.",
     ),
 )
 
@@ -266,7 +282,8 @@ PART_E: tuple[Clause, ...] = (
         "entering",
         "Constructing a session does nothing outside the process. Entering acquires; if entering fails at any "
         "step, all that was acquired is released (tracing scope too), the first error is raised and release "
-        "errors are attached to it.",
+        "errors are attached to it. `close` during entry ends the entry: nothing acquired stays, no lease is "
+        "taken, and the caller of `enter` gets an error that says so.",
     ),
     Clause(
         "E2",
@@ -275,7 +292,8 @@ PART_E: tuple[Clause, ...] = (
         "deferred sends, tracing scope, pending approvals and outputs; after `close` none is alive or registered. "
         "Code that cannot be stopped (a tool's thread) is awaited for `close_timeout_s`, then named in an error; "
         "nothing it does later reaches model, history or store. Each pending approval and unsent output is "
-        "reported dropped or, with `session=`, kept in the call's record; `RealtimeRunner.resume(run_id, "
+        "reported dropped, and `pending_approvals` is empty, or a session that keeps runs has them in the call's "
+        "record; `RealtimeRunner.resume(run_id, "
         "session=...)` continues the call, or settles them without a connection: a call decided after hanging up "
         "runs and is stored with its output.",
     ),
@@ -283,15 +301,19 @@ PART_E: tuple[Clause, ...] = (
         "E3",
         "closing",
         "`close` may be called again, from another task, from a tool or listener, or while others iterate. "
+        "It cancels an entry under way and awaits it. "
         "`model.close()` is never concurrent nor repeated after success; if it fails, iterators still end, every "
         "caller gets the error, and `close` may be called again. Iterators deliver what is queued first. Called "
-        "from a task the session owns, `close` begins the closing and returns at once.",
+        "from a task the session owns, or by code that the entry runs, `close` begins the closing and returns at "
+        "once.",
     ),
     Clause(
         "E4",
         "background tasks",
-        "A cancelled background task is awaited; an exception in one reaches the event stream, or `close` where "
-        "no stream is left; no consumer is left waiting. A session may be iterated and fed through `on_event` "
+        "A cancelled background task is awaited; any exception in one reaches the event stream, or `close` where "
+        "no reader and no caller got it. One of a tool, guardrail or hook that is not an `Exception` is an "
+        "`error` event and ends the call. No consumer or caller is left waiting for a loop that has ended. "
+        "A session may be iterated and fed through `on_event` "
         "before it is entered; what that starts is owned and closed in the same way.",
     ),
     Clause(
@@ -316,7 +338,8 @@ PART_E: tuple[Clause, ...] = (
         "Output guardrails look at the accumulated transcript at debounce thresholds and once at the end of the "
         "response. A trip marks the response interrupted before any I/O, emits one `guardrail_tripped` per "
         "response and never raises, cancels the response, emits `audio_interrupted` for delivered audio, and "
-        "sends at most one follow-up that names the guardrail, none if a newer response began. A guardrail that "
+        "sends at most one follow-up that names the guardrail, none if a newer response began. It does so also "
+        "through a transport that gives no response id at the start of a turn. A guardrail that "
         "raises is logged and skipped (default; fail-closed by setting), the others still count; what escapes the "
         "task becomes `RealtimeError`. Of a refused reply history keeps what was heard and nothing of the rest; "
         "the follow-up is an instruction, not the user's words: it is neither stored nor restored.",

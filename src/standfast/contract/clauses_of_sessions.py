@@ -65,7 +65,8 @@ PART_A: tuple[Clause, ...] = (
         "A10",
         "concurrent writers",
         "Concurrent writers on one session lose nothing, and batches do not interleave. Grouping commits is "
-        "invisible: one batch's failure or cancellation never touches another's.",
+        "invisible: one batch's failure or cancellation never touches another's, also where the store refuses it only "
+        "at the commit (a deferred constraint).",
     ),
     Clause(
         "A11",
@@ -157,7 +158,8 @@ PART_A: tuple[Clause, ...] = (
         "threads, loops, forks",
         "A session object may be used from several threads and event loops, at once and one after another "
         "(`asyncio.run` twice); it holds nothing that belongs to a loop that has ended. A handed-in loop-bound "
-        "client is refused from another loop, never hangs. After `os.fork` the child opens its own.",
+        "client is refused from another loop, never hangs. After `os.fork` the child opens its own, and a fork while "
+        "any lock of ours is held leaves a child that works, key files included.",
     ),
     Clause(
         "A23",
@@ -283,8 +285,9 @@ PART_B: tuple[Clause, ...] = (
     Clause(
         "B13",
         "search",
-        "`search(text)` finds every record whose words hold the text, in any case, newest first, in pages, without "
-        "missing one or giving one twice. It costs what it looks at, and gives back what it has after a bounded part.",
+        "`search(text)` finds every record whose words hold the text, compared as `str.casefold` compares, newest "
+        "first, in pages, without missing one or giving one twice. It costs what it looks at, and gives back what it "
+        "has after a bounded part.",
         ability="search",
     ),
     Clause(

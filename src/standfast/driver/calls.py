@@ -31,6 +31,7 @@ from standfast.ground.jsonvalue import Item
 from standfast.tools.approval import CallRefused, CallWaits, hosted_approval
 from standfast.tools.custom import LocalTool
 from standfast.tools.desk import after_a_crash, answer_of, carry_out, guardrail_json
+from standfast.tools.invoke import prepare
 from standfast.tools.texts import unknown_tool_text
 from standfast.words.items import call_output_item
 from standfast.words.model_texts import model_text
@@ -57,12 +58,13 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
 async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
     """Follow the tool's policy for a call that had begun when the process died; it is never run again silently."""
     one = _CallOfRun(loop, scope, effect)
-    call = one.call
-    match after_a_crash(call, await one.tool()):
+    call, tool = one.call, await one.tool()
+    match after_a_crash(call, tool):
         case "rerun":
             await loop.record(NotTaken(call.id), completes=effect)
         case "ask":
-            await loop.record(ApprovalNeeded(call.id, reason="unknown"), completes=effect)
+            values = None if tool is None else prepare(tool, call.arguments).values
+            await loop.record(ApprovalNeeded(call.id, "unknown", values=values), completes=effect)
             tell_unknown(loop.run, call.id, "a person is asked")
         case "report":
             await one.answer_lost()
@@ -128,7 +130,7 @@ class _CallOfRun:
             return
         if isinstance(outcome, CallWaits):
             scope.results.of_tool_input += outcome.results
-            await self._wait(tuple(guardrail_json("tool_input", one) for one in outcome.results))
+            await self._wait(outcome)
             return
         answer = answer_of(outcome, self.item, tool, self.turn.agent)
         used: tuple[str, ...] = ()
@@ -174,11 +176,18 @@ class _CallOfRun:
             runner.is_saved = loop.saver is not None or self._scope.arguments.is_saved_outside
         return runner
 
-    async def _wait(self, results: tuple[Item, ...] = ()) -> None:
+    async def _wait(self, waits: CallWaits) -> None:
         asked = Question((), self.call, scope_of_call(self.call, self.item), self.turn.agent)
         same_as = self._scope.seen.questions.get(same_question(asked))
         await self._loop.record(
-            ApprovalNeeded(self.call.id, results=results, same_as_run=same_as), completes=self._effect
+            ApprovalNeeded(
+                self.call.id,
+                waits.reason,
+                tuple(guardrail_json("tool_input", one) for one in waits.results),
+                same_as_run=same_as,
+                values=waits.values,
+            ),
+            completes=self._effect,
         )
 
     # --- its output --------------------------------------------------------------------------------------------------
@@ -189,7 +198,7 @@ class _CallOfRun:
         shown, tools = scope.original(self.item), self.agent.tools
         item = await hosted_approval(self.call, self.item, shown, agent_key=agent, tools=tools, wrapper=scope.wrapper)
         if item is None:
-            await self._wait()
+            await self._wait(CallWaits())
         else:
             await self._return(Returned(self.call.id, (Entry("mcp_approval_response_item", agent, item),)))
 

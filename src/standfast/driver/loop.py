@@ -78,6 +78,8 @@ class Loop(SavingLoop):
     failed_observer: BaseException | None = None
     """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
     has_entered = False
+    sibling: Loop | None = None
+    """Another run of the conversation, which this one lets finish first."""
     _is_cut = _is_closing = _is_submitted = _append_failed = False
     _handing_over: Literal["no", "when what is under way has ended", "now"] = "no"
     _closing: asyncio.Task[None] | None = None
@@ -148,6 +150,8 @@ class Loop(SavingLoop):
 
     def hand_over(self) -> None:
         """Begin nothing more; when what is under way has ended, save the run as it is, for another worker."""
+        if self.sibling is not None:
+            self.sibling.hand_over()
         if self._handing_over == "no":
             self._handing_over = "when what is under way has ended"
             if self._wake is not None and not self._wake.done():

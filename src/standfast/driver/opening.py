@@ -77,8 +77,8 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     await _hold_run(scope, fresh.spec.run_id, wait_s=wait_s, until_alive=True)
     if named and (earlier := await _open_earlier(scope, fresh)) is not None:
         return earlier
-    await look_for_unfinished(scope, fresh.spec.run_id)
-    run, gone = await settle_on_server(scope, fresh)
+    await look_for_unfinished(scope, fresh.spec.run_id, is_resumed=False)
+    run, gone = await settle_on_server(scope, fresh, is_resumed=False)
     saver = _saver(scope, needed=named or bool(gone))
     if gone and scope.arguments.moved is not None:
         await scope.arguments.moved(run)  # first: who goes on with a nested run goes by what its parent knows
@@ -171,7 +171,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             "Start the next run under another run_id; the history has what this one did.",
         )
     if not run.is_closed:
-        await look_for_unfinished(scope, run_id)
+        await look_for_unfinished(scope, run_id, is_resumed=True)
     return Opened(run, _saver(scope, revision=saved.revision if saved is not None else 0, needed=saved is None))
 
 
@@ -270,7 +270,9 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
-    await look_for_unfinished(scope, run.spec.run_id)
+    # A state of which nothing has happened is a new message in another form.
+    is_resumed = revision > 0 or run.has_done_something or run.progress.turns > 0
+    await look_for_unfinished(scope, run.spec.run_id, is_resumed=is_resumed)
     if run.spec.inside is not None and scope.arguments.moved is None:
         raise RunStateError(
             f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",
@@ -281,9 +283,10 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
     gone: list[Callable[[], Awaitable[None]]] = []
     if _had_no_reply(scope, run):  # others may have come to the conversation meanwhile
         if run.progress.outgoing is None:
-            run, gone = await settle_on_server(scope, run)
+            run, gone = await settle_on_server(scope, run, is_resumed=is_resumed)
         else:
-            await looked_on_server(scope, run)  # what the request that had left carries cannot be added to
+            # What the request that had left carries cannot be added to.
+            await looked_on_server(scope, run, is_resumed=is_resumed)
     found = run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
     _restore(scope, run)

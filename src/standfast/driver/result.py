@@ -48,7 +48,7 @@ def _inside(run: Run, scope: RunScope, call: Call) -> RunScope:
 
 def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
     known = scope.approvals
-    if call.id not in known:
+    if call.id not in known or known[call.id].prepared_arguments != call.prepared_arguments:
         assert run.turn is not None
         agent = scope.graph.agent(run.turn.agent)
         item = run.turn.item_of(call)
@@ -61,6 +61,7 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
             reason=call.reason or "approval",
             agent_key=run.turn.agent,
             same_as_run=call.same_as_run,
+            prepared_arguments=call.prepared_arguments,
         )
     return known[call.id]
 

@@ -22,8 +22,9 @@ from standfast.driver.opening import Opened, open_abandoned, open_finished, open
 from standfast.driver.result import RunResultBase
 from standfast.driver.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast.driver.session_hold import SessionHold
+from standfast.driver.sibling import Sibling
 from standfast.driver.storing import ended_nested, note_if_unsent, warn_if_unsent
-from standfast.driver.unfinished import given_up
+from standfast.driver.unfinished import SiblingFirst, given_up
 from standfast.engine.advance import refuse_finished
 from standfast.engine.due import due
 from standfast.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle
@@ -175,14 +176,29 @@ class RunAttempt:
         except StandfastError as second:
             error.add_note(f"While the run was given back, this happened too: {second!r}")
 
-    async def _open(self) -> None:
+    async def _opened(self) -> Opened:
+        """Open the run, once every run of its conversation that is to finish first has been resumed (C15)."""
         scope, resumed = self.scope, self.arguments.resumed
-        if resumed is not None:
-            opened = await open_resumed(scope, resumed)
-        else:
-            opened = await open_new(scope, self.run)
+        while True:
+            try:
+                return await (open_new(scope, self.run) if resumed is None else open_resumed(scope, resumed))
+            except SiblingFirst as first:
+                found = first.found
+            # A worker holds one conversation at a time: two that resume runs of one never wait for each other.
+            if scope.session is not None:
+                await scope.session.release()
+            if scope.run_lease is not None:
+                await scope.run_lease.release()
+                scope.run_lease = None
+            await Sibling(self, found).resume()
+
+    async def _open(self) -> None:
+        scope = self.scope
+        opened = await self._opened()
         self._start_with(opened)
         run = opened.run
+        shown = {one.run_id for one in scope.seen.unfinished}
+        scope.seen.unfinished[:0] = [one for one in scope.yielding.resumed if one.run_id not in shown]
         if scope.session is not None:
             scope.not_stored = tuple(scope.session.not_stored())
             for run_id, count in scope.not_stored:

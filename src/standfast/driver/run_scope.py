@@ -25,7 +25,7 @@ from standfast.driver.inside import Held, inside_a_call
 from standfast.driver.loop import Loop
 from standfast.driver.session_hold import SessionHold, current_task
 from standfast.engine.run import Entry, Owner, Response, Run, Turn
-from standfast.engine.run_store import RunStore
+from standfast.engine.run_store import RunStore, RunSummary
 from standfast.ground.jsonvalue import Item, copy_json
 from standfast.ground.log_helpers import logger as logger
 from standfast.llm.interface import ModelProvider
@@ -143,6 +143,10 @@ class RunArguments:
     """A nested run's: whether a run around it is saved, so that each step of the runs inside this one must be told."""
     around: RunAround | None = None
     """A nested run's: what it is inside of."""
+    beside: Beside | None = None
+    """What other runs of the conversation are resumed with; None: this one's agent, if they were started with it."""
+    is_let_first: bool = False
+    """Whether another run of the conversation waits for this one: then it lets no further run go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,31 @@ class Seen:
     """The turns of those that wait, for requests: they stand behind the history and are never stored (C15)."""
     questions: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """What waits for a person in them, by what makes two questions the same; and in which run."""
+
+
+SIBLING_TRIES_MAX = 8
+"""How often one attempt lets another run of its conversation finish first, all of them together."""
+
+Beside: TypeAlias = Callable[[str, RunSummary], "tuple[Agent[Any], object] | None"]
+"""Gives the agent and the application's object with which this worker can resume another run of the conversation.
+
+It is called with the name of the agent that the run was started with.
+"""
+
+
+@dataclass(slots=True)
+class Yielding:
+    """Which other runs of its conversation a run still lets finish first (C15)."""
+
+    tries_left: int = 0
+    passed: set[str] = field(default_factory=set)
+    """Runs that have been resumed, or that this worker could not resume."""
+    resumed: list[UnfinishedRun] = field(default_factory=list)
+    """What became of those that were resumed."""
+
+    def may_let(self, run_id: str) -> bool:
+        """Whether this run is let first, if it is before the one that asks."""
+        return self.tries_left > 0 and run_id not in self.passed
 
 
 class StartedRun(Protocol):
@@ -271,6 +300,9 @@ class RunScope:
         self.history: list[Item] = []
         """What the session held when the run began, or was resumed."""
         self.seen = Seen()
+        # A nested run has a run around it that waits for it with its own lease.
+        may_yield = arguments.moved is None and not arguments.is_let_first
+        self.yielding = Yielding(SIBLING_TRIES_MAX if may_yield else 0)
         """The runs of this conversation that had not ended."""
         self.not_stored: tuple[tuple[str, int], ...] = ()
         """Earlier runs of this process whose last items the session did not get: run id and number of items (C14)."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from standfast.agents.agent import Agent
-from standfast.agents.approvals import arguments_digest
+from standfast.agents.approvals import shown_digest
 from standfast.driver.agent_graph import AgentGraph
 from standfast.driver.call_lookup import calls_within, missing_tool, scope_of_call, tool_of
 from standfast.driver.reply_parsing import arguments_text, behind_name, is_digest_of
@@ -89,7 +89,7 @@ def _check_decision(call: Call, decision: Decision, item: Item, agent: str) -> N
     # Bound to what was shown: an approval must not let another call run, whoever edits the state in between.
     about = (decision.call_id, decision.scope, decision.arguments_digest)
     same_agent = decision.agent is None or decision.agent == agent  # None: saved before it was kept
-    if not same_agent or about != (call.id, scope_of_call(call, item), arguments_digest(call.arguments)):
+    if not same_agent or about != (call.id, scope_of_call(call, item), shown_digest(call)):
         raise ApprovalError(
             f"the decision about call {call.id!r} was made for another agent or tool, other arguments or another call",
             "Show the call as it is now to whoever decides, and ask again.",

@@ -1,7 +1,7 @@
 """A reconciler whose run is saved, and whose items go to a session: what is written, when, and in which step.
 
 What must be known after a crash is saved before anything else happens. Where one store has the session and the run, a
-turn and the run that knows it are one step.
+turn and the run that knows it are one step. A turn that no saved run has is stored before the next request leaves.
 """
 
 from __future__ import annotations
@@ -72,9 +72,11 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
     # would wait, with all it holds, for the garbage collector.
     def _due_now(self) -> tuple[Effect, ...]:
         effects = due(self.state)
-        if self._stores_first and len(effects) > 1:
-            # What the calls came to is saved with the turn: before that no further request leaves, which is to be paid.
-            return tuple(effect for effect in effects if isinstance(effect, Append)) or effects
+        if len(effects) > 1 and (self.saver is None or self._stores_first):
+            # The append is all that keeps what the calls came to: no saved run has it (C3), or the append saves that
+            # run too. The next request is to be paid, and leaves when the append has returned.
+            first = tuple(effect for effect in effects if isinstance(effect, Append) or effect.key in self._tasks)
+            return first if any(isinstance(effect, Append) for effect in first) else effects
         return effects
 
     # --- what happened -----------------------------------------------------------------------------------------------
@@ -118,14 +120,18 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
 
     def _is_stored_next(self, event: Event) -> bool:
-        """Whether the turn is complete and goes to the session, with the run, in the very next step.
+        """Whether the session gets something, with the run, in the very next step: a turn, or what the run paused with.
 
-        If it is not, because code of the user's comes first, whoever calls that code saves the run before.
+        If a turn is not, because code of the user's comes first, whoever calls that code saves the run before. A pause
+        that was saved before its input would leave, in a crash, input that no history has (C15).
         """
-        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned):
+        # What happens in a nested run is saved here before that run saves it itself: it does not wait for an append.
+        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned | ApprovalNeeded):
             return False
-        turn = self.state.turn
-        return turn is None or turn.complete
+        run = self.state
+        if run.paused:
+            return run.marks.stored < run.storable
+        return isinstance(event, Returned) and (run.turn is None or run.turn.complete)
 
     async def save(self) -> None:
         """Save the run as it is now, if there is where to and anything that must survive."""

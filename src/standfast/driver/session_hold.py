@@ -177,6 +177,11 @@ class SessionHold:
         return any(one.key != self.key for one in around)
 
     @property
+    def counts_writers(self) -> bool:
+        """Whether the session itself knows how many items of each run it has."""
+        return self._plain is None
+
+    @property
     def is_covered(self) -> bool:
         """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""
         return self._outer is not None

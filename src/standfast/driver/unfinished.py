@@ -4,6 +4,9 @@ The outermost run looks once, under its lease, before it reads history. A run wh
 closed from its data alone: none of its agents, tools or guardrails is needed. One that waits for a person is left as it
 is; requests show its open turn behind the history, and nothing else ever does. Where nothing is provable, runs are left
 alone and reported.
+
+Only a new message settles. A run that is resumed lets a run that lost its worker finish first (`SiblingFirst`), or
+leaves it open and shows it.
 """
 
 from __future__ import annotations
@@ -11,15 +14,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from standfast.agents.run_config import Unfinished
 from standfast.driver.call_lookup import Question, questions_of, tell_begun
 from standfast.driver.reply_parsing import normal_json
 from standfast.driver.run_saver import RunSaver
-from standfast.driver.run_scope import RunScope, Seen, UnfinishedRun, logger
-from standfast.driver.session_hold import SessionHold
-from standfast.driver.storing import ended_nested, with_items
+from standfast.driver.run_scope import RunScope, Seen, UnfinishedRun, Yielding, logger
+from standfast.driver.session_hold import NewItems, SessionHold
+from standfast.driver.storing import ended_nested, items_to_store, with_items
 from standfast.driver.unfinished_calls import FoundCall, calls_in, close_gone_call, read_call, unreadable
 from standfast.engine.advance import advance
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
@@ -36,6 +41,13 @@ OPEN = ("running", "paused", "ready")
 
 AT_REST = ("failed", "cancelled")
 # Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
+
+
+TAKEOVERS_MAX = 5
+"""How many workers may lose a run before others stop letting it finish first.
+
+A run whose tool ends its process would else end every worker that comes to its conversation, and block that for good.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,28 +106,64 @@ class Found:
         return questions_of(self.run)
 
 
-async def look_for_unfinished(scope: RunScope, own_id: str) -> None:
-    """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done."""
+class SiblingFirst(Exception):
+    """Signal that another run of the conversation is to be resumed before the one that is being opened (C15)."""
+
+    def __init__(self, found: Found) -> None:
+        super().__init__(found.run_id)
+        self.found = found
+
+
+def policy_for(given: Unfinished | None, *, is_resumed: bool) -> Unfinished:
+    """Return the policy that holds: a run that is resumed settles no other (C15)."""
+    policy = given or "settle"
+    return "resume" if is_resumed and policy == "settle" else policy
+
+
+async def look_for_unfinished(scope: RunScope, own_id: str, *, is_resumed: bool) -> None:
+    """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done.
+
+    Raises SiblingFirst, before anything of this run is written, if one of them is to be resumed first.
+    """
     # A run on its parent's session has no store of its own, and does not look: the outermost one there has.
-    if scope.session is None or scope.store is None:
+    hold, store = scope.session, scope.store
+    if hold is None or store is None:
         return
-    scope.seen = await settle_unfinished(scope.session, own_id, scope.store, scope.config.unfinished)
-
-
-async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, policy: str) -> Seen:
-    """Do with the unfinished runs and calls of a conversation that is held what the policy says."""
-    seen = Seen()
+    policy = policy_for(scope.config.unfinished, is_resumed=is_resumed)
     if policy == "ignore":
-        return seen
+        return
     found = await _found(await _candidates(hold, own_id, store), store)
+    if policy == "resume" and hold.lease is not None:
+        first = await _first_of(found, own_id, store, scope.yielding, is_resumed=is_resumed)
+        if first is not None:
+            raise SiblingFirst(first)
+    scope.seen = await _seen_to(found, hold, own_id, store, policy)
+
+
+async def settle_unfinished(hold: SessionHold, own_id: str, store: RunStore, policy: Unfinished) -> Seen:
+    """Do with the unfinished runs and calls of a conversation that is held what the policy says."""
+    if policy == "ignore":
+        return Seen()
+    return await _seen_to(await _found(await _candidates(hold, own_id, store), store), hold, own_id, store, policy)
+
+
+async def _seen_to(
+    found: Sequence[Found | FoundCall], hold: SessionHold, own_id: str, store: RunStore, policy: Unfinished
+) -> Seen:
+    seen = Seen()
     if policy == "refuse":
         refuse(found)
     for one in found:
         state, done = one.state, "shown in requests" if one.state == "paused" else "left alone"
-        if state == "gone":
+        # A voice call does not end by being settled (E14): no caller loses an answer by it.
+        is_left = state == "gone" and policy == "resume" and isinstance(one, Found)
+        if is_left:
+            done = "left open, shown in requests"
+        elif state == "gone":
             one, done = await _closed(hold, own_id, one, store)
         note(seen, one.run_id, state, done)
-        if one.state == "paused":
+        if is_left or one.state == "paused":
+            await _store_input(hold, one)
             seen.open_turns += one.shown()
             # Of two runs that ask the same, the older one is named.
             seen.questions = {same_question(asked): one.run_id for asked in one.questions()} | seen.questions
@@ -156,6 +204,70 @@ def refuse(found: Sequence[Found | FoundCall]) -> None:
         f"{kind} {one.run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
         one.remedy,
     )
+
+
+async def _store_input(hold: SessionHold, one: Found | FoundCall) -> None:
+    """Store what an unfinished run was asked, if its session lacks it: later input must not stand before it (C15).
+
+    Its worker crashed between saving the run and storing that, or has stored no turn of it. The record is not touched:
+    items are counted by writer, and the worker that resumes the run asks the session for the count.
+    """
+    if isinstance(one, FoundCall) or not hold.counts_writers:
+        return
+    run, count = one.run, len(one.run.ledger)
+    if run.spec.owner.kind != "session" or run.progress.verdict != "passed" or run.marks.stored >= count:
+        return
+    stored = await hold.accepted(one.run_id)
+    if stored < count:
+        await hold.store(NewItems(one.run_id, stored, items_to_store(run, stored, count)))
+
+
+# --- which one is resumed first --------------------------------------------------------------------------------------
+
+
+async def _first_of(
+    found: Sequence[Found | FoundCall], own_id: str, store: RunStore, yielding: Yielding, *, is_resumed: bool
+) -> Found | None:
+    """Return the run that is to be resumed before this one, if there is one.
+
+    Every worker answers alike, from what the store has: a run that lost its worker is before one that was decided
+    about, an older one before a younger one. So no two runs are let go first by each other.
+    """
+    able = [one for one in found if isinstance(one, Found) and may_go_first(one, yielding, is_resumed=is_resumed)]
+    if not able:
+        return None
+    session_id, known = able[0].run.spec.owner.id, {one.run_id for one in able}
+    runs = await listed(store, session_id, until=known | {own_id} if is_resumed else known)
+    age = {run.run_id: age_of(run) for run in runs}
+    own = next((run for run in runs if run.run_id == own_id), None)
+    if is_resumed and own is not None and own.status == "running":
+        able = [one for one in able if one.run_id in age and age[one.run_id] < age_of(own)]
+    return min(able, key=lambda one: (one.run.progress.is_ready, age.get(one.run_id, LAST)), default=None)
+
+
+LAST = (datetime.max.replace(tzinfo=UTC), "")
+
+
+def age_of(run: RunSummary) -> tuple[datetime, str]:
+    """Return what runs of one conversation are ordered by, oldest first: it never changes."""
+    return run.created_at, run.run_id
+
+
+def may_go_first(one: Found, yielding: Yielding, *, is_resumed: bool) -> bool:
+    """Whether a run of this state is let finish first, as far as its own record tells."""
+    if one.is_orphan or one.run.spec.inside is not None or not yielding.may_let(one.run_id):
+        return False  # a nested run is resumed by the run around it alone
+    status = one.run.status
+    if status == "ready":
+        # Of two runs that were decided about, none is before the other. A new message came after both.
+        return not is_resumed
+    # A failed one is left alone, as by `Runner.recover`: its caller got the error.
+    return status == "running" and one.is_gone and is_let_first(one.run)
+
+
+def is_let_first(run: Run) -> bool:
+    """Whether others let the run finish first if it loses its worker once more."""
+    return run.spec.takeovers < TAKEOVERS_MAX
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------

@@ -20,10 +20,14 @@ from standfast.driver.run_scope import RunScope, logger
 from standfast.driver.unfinished import (
     AT_REST,
     Found,
+    SiblingFirst,
+    age_of,
     as_known_around,
     is_own,
     listed,
+    may_go_first,
     note,
+    policy_for,
     read_run,
     refuse,
     settling,
@@ -44,22 +48,25 @@ from standfast.words.items import ModelResponse, to_input_json
 from standfast.words.usage import Usage
 
 
-async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
+async def settle_on_server(
+    scope: RunScope, fresh: Run, *, is_resumed: bool
+) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
     """The new run with what gone runs of its conversation owe the server, before its own input; and how to end those.
 
     A waiting call refuses the run. The gone runs are ended by the caller once the new run is saved: killed in between,
     what they owe is still theirs.
     """
     store, run_id = scope.store, fresh.spec.run_id
-    found = await looked_on_server(scope, fresh)
+    found = await looked_on_server(scope, fresh, is_resumed=is_resumed)
     if store is None or not found:
         return fresh, []
     given = {output_key(entry.item) for entry in fresh.ledger} - {None}
     owed: list[Entry] = []
     ends: list[Callable[[], Awaitable[None]]] = []
+    settles = policy_for(scope.config.unfinished, is_resumed=is_resumed) == "settle"
     for one in found:
-        if not one.is_gone:
-            note(scope.seen, one.run_id, "running", "left alone")
+        if not one.is_gone or (_is_left_open(one) and not settles):
+            note(scope.seen, one.run_id, one.state, "left alone")
             continue
         run = await _with_lost_answer(scope, one, found)
         if run is None:
@@ -85,14 +92,30 @@ async def settle_on_server(scope: RunScope, fresh: Run) -> tuple[Run, list[Calla
     return fresh, ends
 
 
-async def looked_on_server(scope: RunScope, run: Run) -> list[Found]:
-    """The unfinished runs of the run's conversation with a server; raises if one of them waits, or by the policy."""
-    store, policy = scope.store, scope.config.unfinished
+async def looked_on_server(scope: RunScope, run: Run, *, is_resumed: bool) -> list[Found]:
+    """The unfinished runs of the run's conversation with a server; raises if one of them waits, or by the policy.
+
+    Raises SiblingFirst if one of them is to be resumed before this one. One that cannot be, and has not ended, refuses
+    a run that settles none: the server takes no request as long as a call of it is open.
+    """
+    store, policy = scope.store, policy_for(scope.config.unfinished, is_resumed=is_resumed)
     if run.spec.owner.kind != "conversation" or store is None or policy == "ignore":
         return []
-    found = await _found_on_server(scope, run, store, waits=policy == "settle")
+    found = await _found_on_server(scope, run, store, waits=policy != "refuse", is_resumed=is_resumed)
     refuse(found if policy == "refuse" else [one for one in found if one.state == "paused"])
+    # A request that has left carries what it carries: nothing that is done first would change it.
+    if policy == "resume" and run.progress.outgoing is None and not scope.arguments.is_let_first:
+        left = [one for one in found if _is_left_open(one)]
+        first = next((one for one in left if may_go_first(one, scope.yielding, is_resumed=is_resumed)), None)
+        if first is not None:
+            raise SiblingFirst(first)
+        refuse(left)
     return found
+
+
+def _is_left_open(one: Found) -> bool:
+    """Whether the run lost its worker and can be resumed: only a new message closes it."""
+    return one.is_gone and not (one.run.finished or one.is_orphan)
 
 
 async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:
@@ -163,17 +186,26 @@ def is_over(saved: SavedRun) -> bool:
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
-async def _found_on_server(scope: RunScope, fresh: Run, store: RunStore, *, waits: bool) -> list[Found]:
-    """The unfinished runs of the server's conversation, oldest first."""
+async def _found_on_server(
+    scope: RunScope, fresh: Run, store: RunStore, *, waits: bool, is_resumed: bool
+) -> list[Found]:
+    """The unfinished runs of the server's conversation, oldest first.
+
+    `waits`: for the workers of those that run. A run that is resumed waits for older ones only: its own worker has a
+    lease on it, and two that were to wait for each other's would wait in a circle.
+    """
     owner, found = fresh.spec.owner, []
-    for summary in await _listed_on_server(str(owner.id), store):
+    runs = await _listed_on_server(str(owner.id), store)
+    own = next((run for run in runs if run.run_id == fresh.spec.run_id), None)
+    for summary in runs:
         if is_own(summary.run_id, fresh.spec.run_id):
             continue
         one = read_run(await store.load_run(summary.run_id), is_gone=summary.status in AT_REST)
         if one is None or one.run.spec.owner != owner:
             continue
+        is_before = not is_resumed or own is None or age_of(summary) < age_of(own)
         if waits and one.state == "running":
-            one = await _after_its_worker(scope, one, store)
+            one = await _after_its_worker(scope, one, store, may_wait=is_before)
         if one is not None:
             found.append(await as_known_around(one, store))
     return found
@@ -191,13 +223,13 @@ async def _listed_on_server(conversation_id: str, store: RunStore) -> list[RunSu
     return sorted(may_be_open, key=lambda one: one.updated_at)
 
 
-async def _after_its_worker(scope: RunScope, one: Found, store: RunStore) -> Found | None:
+async def _after_its_worker(scope: RunScope, one: Found, store: RunStore, *, may_wait: bool) -> Found | None:
     """The run once nobody is at it, as far as its lease tells; None if it has ended by then."""
     lease_run: Any = getattr(store, "lease_run", None)
     if lease_run is None:
         return one
     config, run_id = scope.config, one.run_id
-    wait_s = config.lease_wait_s if config.concurrency == "wait" else 0.0
+    wait_s = config.lease_wait_s if config.concurrency == "wait" and may_wait else 0.0
     try:
         lease = await lease_run(run_id, ttl_s=config.lease_ttl_s, wait_s=wait_s)
     except RunClaimedError:
@@ -242,7 +274,8 @@ async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
     if run.progress.outgoing is None or run.spec.owner.kind != "conversation":
         return run
     try:
-        others = await _found_on_server(scope, run, scope.store, waits=False) if scope.store is not None else []
+        store = scope.store
+        others = [] if store is None else await _found_on_server(scope, run, store, waits=False, is_resumed=False)
         return _with_answer(run, await _told_by_server(scope, run, [other.run for other in others])) or run
     except Exception as error:
         tell("outcome_unknown", what="a request", run=run.spec.run_id, done="the run is given up")

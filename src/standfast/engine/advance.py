@@ -56,9 +56,10 @@ def advance(run: Run, event: Event) -> Run:
             return _judged(run, event)
         case Replied() if run.turn is None and not run.finished and event.turn == run.progress.turns + 1:
             return _replied(run, event)
-        case ApprovalNeeded(call_id, reason, results, same_as_run):
-            allowed = ("asked", "doubt")
-            run = _change_call(run, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
+        case ApprovalNeeded(call_id, reason, results):
+            # A decision that was made before this question was an answer to another one.
+            asked = {"reason": reason, "same_as_run": event.same_as_run, "values": event.values, "decision": None}
+            run = _change_call(run, call_id, ("asked", "doubt"), state="waiting", **asked)
             return _with_results(run, results)
         case Decided(at_rest=at_rest):
             run = _decided(run, event)
@@ -220,6 +221,8 @@ def _concluded(run: Run, number: int, conclusion: Conclusion, judged: bool) -> R
 
 def _claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
+    is_torn = run.status == "running" and run.has_done_something
+    spec = run.spec.saying("takeovers", run.spec.takeovers + 1) if is_torn else run.spec
     known = evolve(run.progress, claim=event.claim, stop=stop, is_ready=False)
     progress = evolve(known, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
@@ -232,7 +235,7 @@ def _claimed(run: Run, event: Claimed) -> Run:
     views = run.views
     if run.view.base is None and run.view.tail != marks.stored:
         views = views.appended((View(None, marks.stored),))
-    return evolve(run, progress=progress, marks=marks, turn=turn, views=views)
+    return evolve(run, spec=spec, progress=progress, marks=marks, turn=turn, views=views)
 
 
 def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:

@@ -1,7 +1,8 @@
 """What should be under way now. Derived from the run, never stored, so a restart cannot lose it.
 
 The rules, in the order they are read: nothing before the verdict that must come first; no call while an earlier turn
-is unstored; no handoff while another call is open; no request after a stop. A request may overlap an append.
+is unstored; no handoff while another call is open; no request after a stop. A request may overlap an append, where the
+driver has the turn in a saved run (`driver/saving_loop.py`).
 """
 
 from __future__ import annotations

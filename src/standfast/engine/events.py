@@ -160,6 +160,7 @@ class ApprovalNeeded(Event, frozen=True):
     results: tuple[Item, ...] = ()
     """What guardrails that looked before the question said."""
     same_as_run: str | None = None
+    values: str | None = None
     """See Call."""
 
 

@@ -41,19 +41,22 @@ def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
 
 
 def open_turn(run: Run) -> list[Item]:
-    """The open turn of a paused run as another run's requests show it: every call has an output, once (C15).
+    """The open turn of an unfinished run as another run's requests show it: every call has an output, once (C15).
 
     What waits gets a fixed text, another one where something of the call may have happened. So does what a provider may
     do and has not done: told so by another run's request, it would do it then and again later. None of this is stored
-    anywhere: it stands in requests only.
+    anywhere: it stands in requests only. A turn that no input guardrail has passed is not shown (C6).
     """
     turn = run.turn
-    if turn is None:
+    if turn is None or run.progress.verdict != "passed":
         return []
     items = [entry.item for entry in turn.reply]
     for call in turn.calls:
         if call.state != "returned" or call.is_granted:
-            text = model_text("begun_and_waits" if call.has_begun else "waits_for_a_person")
+            if run.is_parked or call.state == "waiting":
+                text = model_text("begun_and_waits" if call.has_begun else "waits_for_a_person")
+            else:
+                text = model_text("begun_and_left_open" if call.has_begun else "left_open")
             call = with_not_completed(run, call, text)
         items += [entry.item for entry in call.outputs]
     return items

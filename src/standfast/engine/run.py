@@ -55,8 +55,8 @@ class Spec(Struct, frozen=True):
     """How many of the ledger's first entries are the run's own input."""
     input_is_text: bool = False
     context: Any = None
-    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`. Fields would stand in the saved
-    form of every run."""
+    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`. Fields would stand
+    in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -79,10 +79,16 @@ class Spec(Struct, frozen=True):
         """Whether its input begins with what gone runs of its server's conversation owed (C15)."""
         return self._says("took_over")
 
-    def saying(self, name: str) -> Spec:
+    @property
+    def takeovers(self) -> int:
+        """How often a worker resumed the run after another had stopped or crashed in the middle of it."""
+        found = self.context.get("takeovers") if isinstance(self.context, dict) else None
+        return found if type(found) is int else 0
+
+    def saying(self, name: str, value: bool | int = True) -> Spec:
         """The same, with this said in its context."""
         known = self.context if isinstance(self.context, dict) else {}
-        return evolve(self, context={**known, name: True})
+        return evolve(self, context={**known, name: value})
 
     def _says(self, name: str) -> bool:
         return isinstance(self.context, dict) and self.context.get(name) is True
@@ -147,6 +153,14 @@ class Call(Struct, frozen=True):
     """What stands behind the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
     same_as_run: str | None = None
     """Another run of the conversation in which the same question waits already (C15)."""
+    values: str | None = None
+    """The values that its tool gets, as JSON text, noted when a person was asked: `arguments` itself where they are
+    exactly what the model wrote; None: not known (C16)."""
+
+    @property
+    def prepared_arguments(self) -> str | None:
+        """The values that its tool gets, as JSON text, where they differ from `arguments`."""
+        return None if self.values == self.arguments else self.values
 
     @property
     def id_name(self) -> str:

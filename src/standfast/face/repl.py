@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from standfast.agents.agent import Agent
+from standfast.agents.approvals import shown_arguments
 from standfast.agents.run_config import DEFAULT_MAX_TURNS
 from standfast.face.run_state import RunState
 from standfast.face.runner import Runner
+from standfast.ground.safe_text import safe
 from standfast.words.items import ToolApprovalItem, read
 from standfast.words.stream_events import StreamEvent
 
@@ -63,7 +65,9 @@ def _ask(question: str) -> str | None:
 def _decide(state: RunState[Any], call: ToolApprovalItem) -> None:
     """Ask the person about one call; the end of the input is a no, so that nothing runs that nobody allowed."""
     what = "may have run before a crash; run it again?" if call.reason == "unknown" else "needs approval; run it?"
-    answer = _ask(f"[{call.tool_name} {call.arguments} {what} y/n] ")
+    # Written out as in every terminal of ours: an escape sequence could draw another question than this one.
+    about = safe(f"{call.tool_name} {'; '.join(shown_arguments(call))}")
+    answer = _ask(f"[{about} {what} y/n] ")
     if answer is not None and answer.lower() in ("y", "yes"):
         state.approve(call)
     else:

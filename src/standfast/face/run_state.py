@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from standfast.agents.agent import Agent
-from standfast.agents.approvals import arguments_digest
+from standfast.agents.approvals import shown_digest
 from standfast.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast.agents.hooks import TAgent
 from standfast.agents.run_config import RunConfig
@@ -191,11 +191,11 @@ class RunState(Generic[TContext, TAgent]):
     def _decide(self, item: ToolApprovalItem, *, approved: bool, sticky: bool, message: str | None) -> None:
         if not isinstance(item, ToolApprovalItem) or not item.call_id:
             raise ApprovalError("that item names no call", "Pass an item of get_interruptions() as it is.")
-        shown = (item.tool_name, arguments_digest(item.arguments))
+        shown = (item.tool_name, shown_digest(item))
         path, call, scope, agent = question_shown(
-            self._run, item.call_id, lambda call: (call.name, arguments_digest(call.arguments)) == shown
+            self._run, item.call_id, lambda call: (call.name, shown_digest(call)) == shown
         )
-        decision = Decision(approved, call.id, scope, sticky, message, arguments_digest(call.arguments), agent)
+        decision = Decision(approved, call.id, scope, sticky, message, shown_digest(call), agent)
         self._advance(Decided(decision, path))
 
     def _take_decisions(self) -> None:

@@ -269,17 +269,23 @@ class Runner:
         check_hooks(hooks)
         check_error_handlers(error_handlers)
 
+        given = named_agents(agents)
+
+        def beside(started_with: str, summary: RunSummary) -> tuple[Agent[Any], object] | None:
+            agent = given.get(started_with)
+            return None if agent is None else (agent, None if context_of is None else context_of(summary))
+
         async def take(
             agent: Agent[Any], summary: RunSummary, session: Session | None, at: RunStore
         ) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
             context = None if context_of is None else context_of(summary)
-            options = StartOptions(context, AS_SAVED, hooks, config, error_handlers, session=session)
+            options = StartOptions(context, AS_SAVED, hooks, config, error_handlers, session=session, beside=beside)
             state, options, resumed = await _to_resume(agent, summary.run_id, at, options)
             attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
             return attempt, partial(_go, attempt, state)
 
         bounds = Bounds(limit, concurrency, timeout_s)
-        return await Recovery(named_agents(agents), store, sessions, take, bounds).make()
+        return await Recovery(given, store, sessions, take, bounds).make()
 
     @classmethod
     async def hand_over(cls, *, within_s: float = HAND_OVER_S) -> tuple[str, ...]:
@@ -403,6 +409,16 @@ async def _run(
     agent: Agent[Any], given: str | list[Item] | RunState[Any], options: StartOptions, resumed: ResumedRun | None = None
 ) -> RunResult[RunState[Any]]:
     return await _go(start(agent, given, options, resumed=resumed), given)
+
+
+async def deliver(
+    agent: Agent[Any], run_id: str, given: str | list[Item] | None, options: StartOptions, run_store: RunStore | None
+) -> RunResult[RunState[Any]]:
+    """Start a run under its id, wherever it has got to; without input, resume the saved run of that id."""
+    if given is None:
+        return await _run(agent, *await _to_resume(agent, run_id, run_store, options._replace(max_turns=AS_SAVED)))
+    config = replace(coerce_run_config(options.run_config), run_id=run_id)
+    return await _run(agent, given, options._replace(run_config=config))
 
 
 async def _go(attempt: RunAttempt, given: str | list[Item] | RunState[Any]) -> RunResult[RunState[Any]]:

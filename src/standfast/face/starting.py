@@ -16,7 +16,7 @@ from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_
 from standfast.driver.event_buffer import EventBuffer
 from standfast.driver.owners import owner_of, owner_on_resume, refuse_early
 from standfast.driver.run_attempt import RunAttempt
-from standfast.driver.run_scope import ResumedRun, RunArguments, Tracer
+from standfast.driver.run_scope import Beside, ResumedRun, RunArguments, Tracer
 from standfast.face.run_state import RunState, with_context
 from standfast.ground.errors import InvalidSettingError, SettingTypeError
 from standfast.ground.jsonvalue import Item
@@ -58,6 +58,8 @@ class StartOptions(NamedTuple):
     auto_previous_response_id: bool = False
     conversation_id: str | None = None
     session: Session | None = None
+    beside: Beside | None = None
+    """What other runs of the conversation are resumed with, where they are to finish first (C15)."""
 
 
 def start(
@@ -102,6 +104,7 @@ def start(
             events=events,
             tracer=tracer_for(config),
             resumed=resumed,
+            beside=options.beside,
         )
     )
     refuse_early(attempt.scope.graph, owner, config)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
 from standfast.agents.agent import Agent
@@ -20,6 +22,7 @@ from standfast.driver.result import RunResult
 from standfast.driver.run_attempt import RunAttempt
 from standfast.driver.session_hold import run_store_of
 from standfast.driver.under_way import HAND_OVER_S, hand_over
+from standfast.driver.unfinished import age_of, is_let_first
 from standfast.engine.codec import decode_saved, has_ended
 from standfast.engine.run_store import RunStore, RunSummary
 from standfast.ground.awaiting import maybe_await
@@ -118,6 +121,34 @@ class Bounds:
             check_seconds("timeout_s", self.timeout_s)
 
 
+class _Waiting:
+    """The runs that a pass has not offered yet, by conversation: of each at most one is under way at a time."""
+
+    def __init__(self, groups: Iterable[deque[RunSummary]]) -> None:
+        self._ready = deque(groups)
+        self._behind: dict[asyncio.Task[None], deque[RunSummary]] = {}
+        """What waits for a run of its conversation that is under way."""
+
+    @property
+    def runs_left(self) -> bool:
+        """Whether there is any."""
+        return bool(self._ready or self._behind)
+
+    def has_one_ready(self) -> bool:
+        """Whether a conversation has a run to offer, and none under way."""
+        for task in [task for task in self._behind if task.done()]:
+            self._ready.appendleft(self._behind.pop(task))
+        return bool(self._ready)
+
+    def begin(self, offer: Callable[[RunSummary], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Offer the next run in a task of its own."""
+        group = self._ready.popleft()
+        task = asyncio.ensure_future(offer(group.popleft()))
+        if group:
+            self._behind[task] = group
+        return task
+
+
 class Recovery:
     """One pass."""
 
@@ -161,19 +192,70 @@ class Recovery:
                 self._tell(one, "waits")
         # Those that changed last are listed first: begun at the other end, a pass with a limit starves nobody.
         runs = [*await self._listed(store, "ready"), *await self._listed(store, "running")][::-1]
+        waiting = _Waiting(await self._by_conversation(sorted(runs, key=lambda one: one.updated_at)))
         tasks: set[asyncio.Task[None]] = set()
         try:
-            for summary in sorted(runs, key=lambda one: one.updated_at):
-                if not await self._has_room(tasks, deadline):
+            while waiting.runs_left:
+                if not await self._has_room(tasks, deadline, waiting):
                     self._is_whole = False
                     break
-                tasks.add(asyncio.ensure_future(self._offer(summary)))
+                tasks.add(waiting.begin(self._offer))
             await self._end(tasks, deadline)
         except asyncio.CancelledError:
             # Cancelled, its runs would say that they were, and nobody would go on with them.
             await self._leave({task for task in tasks if not task.done()}, CLOSING_GRACE_S)
             raise
-        return RecoveryReport(tuple(self._found), self._is_whole and self._error is None, self._error)
+        found = [one for one in self._found if one.outcome != "alive" or not await self._has_ended_since(one)]
+        return RecoveryReport(tuple(found), self._is_whole and self._error is None, self._error)
+
+    async def _by_conversation(self, runs: Iterable[RunSummary]) -> list[deque[RunSummary]]:
+        """Group the runs by conversation, in which one is taken after the other; the groups stay in the given order.
+
+        A run that lost its worker is before one that was decided about, as it is for every worker that resumes one of
+        them (C15). One that has ended its workers again and again is last: it must not keep the others from their turn.
+        """
+        groups: dict[str, list[RunSummary]] = {}
+        for one in runs:
+            groups.setdefault(f"run {one.run_id}" if one.session_id is None else f"of {one.session_id}", []).append(one)
+        ordered = []
+        for group in groups.values():
+            if len(group) > 1:
+                places = {one.run_id: await self._place_of(one) for one in group}
+                group.sort(key=lambda one: places[one.run_id])
+            ordered.append(deque(group))
+        return ordered
+
+    async def _place_of(self, one: RunSummary) -> tuple[int, tuple[datetime, str]]:
+        if one.status != "running":
+            return 1, (one.updated_at, one.run_id)
+        is_first = False
+        try:
+            async with self._session_of(one) as session:
+                saved = await self._store_of(session).load_run(one.run_id)
+            is_first = saved is None or is_call(saved) or has_ended(saved) or is_let_first(decode_saved(saved))
+        except Exception as error:  # reported when the run is taken
+            logger.debug("the place of run %s could not be asked: %r", one.run_id, error)
+        return 0 if is_first else 2, age_of(one)
+
+    async def _has_ended_since(self, one: RecoveredRun) -> bool:
+        """Whether a run that another worker had when it was this pass's turn to take it has ended by now."""
+        try:
+            async with self._session_of(one) as session:
+                return await self._has_ended(self._store_of(session), one.run_id)
+        except Exception as error:
+            logger.debug("whether run %s has ended could not be asked: %r", one.run_id, error)
+            return False
+
+    @asynccontextmanager
+    async def _session_of(self, one: RunSummary | RecoveredRun) -> AsyncIterator[Session | None]:
+        """The session of a run, opened for as long as this lasts; None where no session owns it or none is given."""
+        session: Session | None = None
+        if one.session_id is not None and self._sessions is not None:
+            session = self._sessions(one.session_id)
+        try:
+            yield session
+        finally:
+            await _closed(session)
 
     async def _listed(self, store: RunStore, status: str, limit: int | None = None) -> list[RunSummary]:
         found: list[RunSummary] = []
@@ -192,8 +274,8 @@ class Recovery:
 
     # --- how many at once, and until when ----------------------------------------------------------------------------
 
-    async def _has_room(self, tasks: set[asyncio.Task[None]], deadline: float | None) -> bool:
-        """Wait until one more may be taken; False: not in this pass."""
+    async def _has_room(self, tasks: set[asyncio.Task[None]], deadline: float | None, waiting: _Waiting) -> bool:
+        """Wait until one more may be taken, and its conversation has none under way; False: not in this pass."""
         while True:
             tasks -= {task for task in tasks if task.done()}
             left_s = None if deadline is None else deadline - time.monotonic()
@@ -202,7 +284,7 @@ class Recovery:
             # Only those count that were taken: runs that others have, or nobody here can go on with, are there in every
             # pass, and would take the place of those that can.
             room = self._bounds.limit - self._taken_count
-            if len(tasks) < min(room, self._bounds.concurrency):
+            if waiting.has_one_ready() and len(tasks) < min(room, self._bounds.concurrency):
                 return True
             if not tasks:
                 return False
@@ -242,11 +324,9 @@ class Recovery:
         self._found.append(told)
 
     async def _offer(self, summary: RunSummary) -> None:
-        session: Session | None = None
         try:
-            if summary.session_id is not None and self._sessions is not None:
-                session = self._sessions(summary.session_id)
-            await self._go_on(summary, session)
+            async with self._session_of(summary) as session:
+                await self._go_on(summary, session)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -257,7 +337,6 @@ class Recovery:
         finally:
             attempt = self._attempts.pop(summary.run_id, None)
             self._taken_count += attempt is not None and attempt.is_open
-            await _closed(session)
 
     async def _go_on(self, summary: RunSummary, session: Session | None) -> None:
         store = self._store_of(session)
@@ -307,7 +386,7 @@ class Recovery:
             case RunHandedOverError():
                 self._tell(summary, "handed_over", error=error)
             case RunClaimedError() | SessionBusyError() | LeaseLostError():
-                if is_taken or not await self._has_ended(store, summary.run_id):
+                if not await self._has_ended(store, summary.run_id):
                     self._tell(summary, "alive", error=error)
             case RunStateError() | ApprovalError() | ModelBehaviorError() if not is_taken:
                 # Nothing of it was begun or written: a worker with other agents, newer ones perhaps, can take it.
@@ -320,7 +399,7 @@ class Recovery:
         """Whether another worker has brought it to its end since it was listed: then there is nothing to tell."""
         try:
             saved = await store.load_run(run_id)
-            return saved is None or has_ended(saved) or decode_saved(saved).is_closed
+            return saved is None or has_ended(saved) or (not is_call(saved) and decode_saved(saved).is_closed)
         except Exception as error:
             logger.debug("whether run %s has ended could not be asked: %r", run_id, error)
             return False

@@ -93,6 +93,8 @@ class PendingCall:
     arguments: str
     agent: str
     reason: str | None = None
+    prepared_arguments: str | None = None
+    """The values that the tool will get, as JSON text, where they differ from `arguments`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,9 @@ def snapshot_of(run: Run) -> RunSnapshot:
     """How a saved run stands that is kept whole."""
     items = [_shown(entry.item, number < run.spec.input_count, entry.agent) for number, entry in enumerate(run.ledger)]
     waiting = tuple(
-        PendingCall(asked.call.id, asked.call.name, asked.call.arguments, asked.agent, asked.call.reason)
-        for asked in questions_of(run)
-        if asked.call.state == "waiting"
+        PendingCall(call.id, call.name, call.arguments, agent, call.reason, call.prepared_arguments)
+        for _, call, _, agent in questions_of(run)
+        if call.state == "waiting"
     )
     return RunSnapshot(
         run.spec.run_id,

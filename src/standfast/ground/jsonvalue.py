@@ -193,16 +193,24 @@ def _encode_slowly(item: Item) -> bytes | None:
     return None
 
 
+_FORMAT_KEYS = frozenset({
+    *("type", "role", "id", "call_id", "name", "status", "caller"),
+    *("content", "text", "refusal", "transcript", "summary", "encrypted_content", "annotations", "logprobs"),
+    *("arguments", "input", "output", "outputs", "action", "queries", "results", "code"),
+})  # fmt: skip
+"""Keys of the Responses format. Any other key may be something that a person said."""
+
+
 def _first_fault(value: object, path: str) -> str:
-    """Where the first thing that JSON cannot hold stands, without its content: items may be private."""
+    """Where the first thing that JSON cannot hold stands, without its content: items may be private, keys included."""
     if isinstance(value, dict):
-        for key, inner in value.items():
+        for place, (key, inner) in enumerate(value.items()):
             if not isinstance(key, str):
                 return f"{path} has a key that is a {type(key).__name__}"
             if _PAIR.search(key):
                 return f"{path} has a key that holds the two halves of a surrogate pair apart"
             try:
-                fault = _first_fault(inner, f"{path}[{key!r}]")
+                fault = _first_fault(inner, f"{path}[{repr(key) if key in _FORMAT_KEYS else f'key {place}'}]")
             except RecursionError:
                 return f"{path} is nested too deeply"
             if fault:

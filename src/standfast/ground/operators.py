@@ -7,6 +7,7 @@ Whoever makes spans adds itself with `watch`; nothing here knows what a span is.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 from standfast.ground.log_helpers import logger as _log
@@ -20,7 +21,7 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "session_repaired": (logging.WARNING, "session %(session)r was repaired: %(count)d records were taken out"),
     "store_retried": (
         logging.WARNING,
-        "a store did not answer and was asked %(count)d more times, for %(seconds).1f s",
+        "%(store)s was asked again %(count)d times, for %(seconds).1f s, %(what)s: %(reason)s",
     ),
 }
 """The name of each event, the level of its line, and the line; the names in it are the event's attributes."""
@@ -28,7 +29,11 @@ EVENTS: Mapping[str, tuple[int, str]] = {
 Fact = str | int | float
 Watcher = Callable[[str, Mapping[str, Fact]], None]
 
+SELDOM_S = 60.0
+# A server that is away is away for all who ask: one line tells as much as one for each of them.
+
 _watchers: list[Watcher] = []
+_told_at: dict[tuple[str, str], float] = {}
 
 
 def watch(watcher: Watcher) -> None:
@@ -41,5 +46,19 @@ def tell(event: str, **facts: Fact) -> None:
     """Log that something happened, and tell whoever makes spans."""
     level, line = EVENTS[event]
     _log.log(level, line, facts)
+    _show(event, facts)
+
+
+def tell_seldom(event: str, about: str, **facts: Fact) -> None:
+    """Log that something happened, at most once in `SELDOM_S` for each `about`; those who make spans learn of each."""
+    now, last = time.monotonic(), _told_at.get((event, about))
+    if last is None or now - last >= SELDOM_S:
+        _told_at[event, about] = now
+        level, line = EVENTS[event]
+        _log.log(level, line, facts)
+    _show(event, facts)
+
+
+def _show(event: str, facts: Mapping[str, Fact]) -> None:
     for watcher in _watchers:
         watcher(event, facts)

@@ -13,15 +13,18 @@ from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from standfast.carrying.session import StoredSession
 from standfast.ground.errors import CallerError, StandfastError
+from standfast.ground.log_helpers import logger
+from standfast.ground.safe_text import safe
 from standfast.inspector import shown
 from standfast.inspector.gate import Gate, Rules
+from standfast.inspector.rendering import item_view
 from standfast.inspector.watching import Watching
 from standfast.operators.exits import BROKE_OFF, DEFECT, NOT_THERE, REFUSED, UNREACHABLE, USAGE, ending_of
 from standfast.operators.store import Store
@@ -39,7 +42,7 @@ STATUS = {USAGE: 400, NOT_THERE: 404, REFUSED: 409, UNREACHABLE: 503, BROKE_OFF:
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> Starlette:
+def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
     """The application over an open store; `who` is stored with whatever is changed on the page."""
     inspector = Inspector(store, rules, who)
 
@@ -70,7 +73,8 @@ def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> Starlette
     routes = [Route("/", _file(PAGE)), *(Route(f"/{name}", _file(name)) for name in FILES if name != PAGE)]
     routes += [Route(path, _told(handler)) for path, handler in reads.items()]
     routes += [Route(path, _told(handler), methods=["POST"]) for path, handler in writes.items()]
-    return Starlette(routes=routes, middleware=[Middleware(Gate, rules)], lifespan=lifespan)
+    # Around the application and not a middleware inside it: the answer to what fails anywhere passes it, too.
+    return Gate(Starlette(routes=routes, lifespan=lifespan), rules, open_paths=["/", *(f"/{name}" for name in FILES)])
 
 
 class Inspector:
@@ -86,7 +90,7 @@ class Inspector:
         """What the store is, and whether the page may change anything."""
         facts = await self.store.facts()
         writes = self.rules.allows_writing and not self.store.read_only
-        return _json({"url": facts.url, "backend": facts.backend, "layout": facts.layout.name, "writes": writes})
+        return _json({"url": safe(facts.url), "backend": facts.backend, "layout": facts.layout.name, "writes": writes})
 
     async def sessions(self, request: Request) -> Response:
         """Sessions, newest change first."""
@@ -137,10 +141,13 @@ class Inspector:
             try:
                 views.append(shown.run(await self.store.run(one.run_id)))
             except StandfastError as error:  # gone since, or sealed: the rest of the session can be seen
-                views.append({**shown.run_line(one), "doing": str(error), "calls": [], "open_items": []})
+                views.append(
+                    {**shown.run_line(one), "doing": safe(str(error)), "calls": [], "open_items": [], "open_views": []}
+                )
         return _json(
             {
                 "id": session_id,
+                "name": safe(session_id),
                 "created": None if info is None else shown.when(info.created_at),
                 "updated": None if info is None else shown.when(info.updated_at),
                 "generations": [shown.generation(one) for one in generations],
@@ -156,7 +163,9 @@ class Inspector:
         """What a compaction replaced."""
         async with self._session(request) as session:
             items = await session.read_generation(_given(request, "generation"))
-        return _json({"items": items[:200], "count": len(items)})
+        first = items[:200]
+        text = "\n".join(f"{view['title']}: {view['text']}" for view in map(item_view, first))
+        return _json({"items": first, "count": len(items), "text": text})
 
     async def runs(self, request: Request) -> Response:
         """Saved runs, newest change first."""
@@ -174,7 +183,8 @@ class Inspector:
         hits = [
             {
                 "session": hit.session_id,
-                "excerpt": hit.excerpt,
+                "name": safe(hit.session_id),
+                "excerpt": safe(hit.excerpt),
                 "cursor": hit.record.cursor,
                 "at": shown.when(hit.record.at),
             }
@@ -205,7 +215,7 @@ class Inspector:
                 if one.record is not None:
                     yield f"id: {one.record.cursor}\nevent: record\ndata: {_text(shown.record(one.record))}\n\n"
                 else:
-                    yield f"event: {one.kind}\ndata: {_text({'why': one.why})}\n\n"
+                    yield f"event: {one.kind}\ndata: {_text({'why': safe(one.why)})}\n\n"
                     if one.kind == "replaced":
                         return
                 coming = asyncio.ensure_future(anext(news))
@@ -219,9 +229,15 @@ class Inspector:
     async def decide(self, request: Request) -> Response:
         """Approve or reject a call that waits, as it was shown."""
         asked = await _body(request)
+        approve, values = asked.get("approve") is True, asked.get("prepared_arguments")
+        # What is too long to be shown may be rejected, which nobody has to read it for.
+        arguments = _text_of(asked, "arguments") if approve or asked.get("arguments") is not None else None
+        values = values if isinstance(values, str) else None
+        if approve and shown.is_too_long(arguments or "", values):
+            raise _Asked("the arguments are too long to be shown here, so the call cannot be approved here", TOO_LONG)
         run = await self.store.decide(
-            _text_of(asked, "run"), _text_of(asked, "call"), asked.get("approve") is True, by=self.who,
-            reason=asked.get("reason") or None, arguments=_text_of(asked, "arguments"),
+            _text_of(asked, "run"), _text_of(asked, "call"), approve, by=self.who,
+            reason=asked.get("reason") or None, arguments=arguments, prepared_arguments=values,
         )  # fmt: skip
         return _json(shown.run(run))
 
@@ -256,6 +272,9 @@ class Inspector:
             yield session
         finally:
             await session.close()
+
+
+TOO_LONG = "Read them with `standfast runs show --json`, and decide with `standfast runs approve`."
 
 
 class _Asked(CallerError, ValueError):
@@ -302,10 +321,12 @@ def _told(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except _Asked as error:
-            return _json({"what": error.what, "remedy": error.remedy}, 400)
-        except (StandfastError, OSError, ImportError) as error:
+            return _json({"what": safe(error.what), "remedy": error.remedy}, 400)
+        except Exception as error:
             ending = ending_of(error)
-            return _json({"what": ending.what, "remedy": ending.remedy}, STATUS.get(ending.code, 500))
+            if ending.code == DEFECT:
+                logger.warning("the inspector could not answer %s", request.url.path, exc_info=error)
+            return _json({"what": safe(ending.what), "remedy": ending.remedy}, STATUS.get(ending.code, 500))
 
     return answer
 
@@ -341,7 +362,7 @@ async def _body(request: Request) -> dict[str, Any]:
             raise _Asked("the request is too long", f"Send at most {BODY_MAX} bytes.")
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise _Asked("the request is no JSON object", "Send one.")
@@ -351,6 +372,6 @@ async def _body(request: Request) -> dict[str, Any]:
 def _count(text: str | None, default: int) -> int:
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 200:
-        raise _Asked(f"{text!r} is no number of entries", "Ask for 1 to 200.")
+    if not text.isascii() or not text.isdigit() or len(text) > 3 or not 0 < int(text) <= 200:
+        raise _Asked(f"{text[:20]!r} is no number of entries", "Ask for 1 to 200.")
     return int(text)

@@ -2,24 +2,22 @@
 
 A page on localhost can be asked by any web page that the person has open. So every request, reads included, must name
 a host that is ours (else a foreign name that was pointed at 127.0.0.1 could read everything), must not come from a
-page of another origin, and must carry the token or the cookie that the token was exchanged for. What changes
-something must also be switched on, and be sent as JSON with a header of ours: a form or a plain-text request of
-another page needs no consent of the browser's, this does."""
+page of another origin, and must carry the token in a header. Only the page itself, which holds nothing of a store, is
+sent without: a browser that opens an address sends no header. There is no cookie, because cookies know no ports: a
+browser gives them to every other server of this computer. What changes something must also be switched on, and be sent
+as JSON with a header of ours: a form or a plain-text request of another page needs no consent of the browser's, this
+does."""
 
 from __future__ import annotations
 
 import hmac
-import re
-import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "standfast_inspector"
 HEADER = "x-standfast"
 HEADERS = {
     "content-security-policy": (
@@ -43,8 +41,6 @@ class Rules:
     token: str
     hosts: frozenset[str]
     allows_writing: bool = False
-    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """What a browser gets for the token, so that the token is in no later address."""
 
 
 def our_hosts(port: int, *others: str) -> frozenset[str]:
@@ -61,10 +57,10 @@ class RequestRefused(Exception):
 
 
 class Gate:
-    """The middleware in front of everything, static files included."""
+    """The middleware around everything; `open_paths` are those of the page itself, which needs no token."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
-        self.app, self.rules = app, rules
+    def __init__(self, app: ASGIApp, rules: Rules, *, open_paths: Iterable[str] = ()) -> None:
+        self.app, self.rules, self.open_paths = app, rules, frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, answer it, or refuse it."""
@@ -81,11 +77,8 @@ class Gate:
 
         try:
             self._check_sender(scope)
-            if scope["path"] == "/enter":
-                self._check_token(_query(scope, "token"))
-                await _answer(guarded, 303, [("location", "/"), ("set-cookie", self._cookie())])
-                return
-            self._check_known(scope)
+            if scope["path"] not in self.open_paths:
+                self._check_token(scope)
             if scope["method"] not in ("GET", "HEAD"):
                 self._check_write(scope)
         except RequestRefused as refused:
@@ -104,15 +97,9 @@ class Gate:
         if _header(scope, "sec-fetch-site") not in (None, "same-origin", "none"):
             raise RequestRefused(403, "A page of another site may not ask the inspector.")
 
-    def _check_known(self, scope: Scope) -> None:
-        cookies = re.findall(rf"(?:^|;\s*){COOKIE}=([^;\s]+)", _header(scope, "cookie") or "")
-        if any(hmac.compare_digest(cookie.encode(), self.rules.cookie.encode()) for cookie in cookies):
-            return
+    def _check_token(self, scope: Scope) -> None:
         kind, _, given = (_header(scope, "authorization") or "").partition(" ")
-        self._check_token(given if kind.lower() == "bearer" else None)
-
-    def _check_token(self, given: str | None) -> None:
-        if given is None or not hmac.compare_digest(given.encode(), self.rules.token.encode()):
+        if kind.lower() != "bearer" or not hmac.compare_digest(given.encode(), self.rules.token.encode()):
             raise RequestRefused(
                 401, "The token is missing or another one. Open the address that the inspector printed."
             )
@@ -127,9 +114,6 @@ class Gate:
                 403, f"The header {HEADER} is missing: only the inspector's own page changes something."
             )
 
-    def _cookie(self) -> str:
-        return f"{COOKIE}={self.rules.cookie}; HttpOnly; SameSite=Strict; Path=/"
-
 
 def is_loopback(host: str) -> bool:
     """Whether an address to listen at can be reached from this computer only."""
@@ -141,11 +125,6 @@ def _header(scope: Scope, name: str) -> str | None:
     values = [value.decode("latin-1") for key, value in found if key.lower() == name.encode()]
     # Two Host or Origin headers are what nobody sends who means well: joined, they are ours no longer.
     return ", ".join(values) if values else None
-
-
-def _query(scope: Scope, name: str) -> str | None:
-    values = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(name)
-    return values[0] if values else None
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[str, str]], body: bytes = b"") -> None:

@@ -35,6 +35,11 @@ def rules_for(
     token = secrets.token_urlsafe(32)
     if token_file is not None:
         token = token_file.read_text(encoding="utf-8").strip()
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise InvalidSettingError(
+                f"the token in {str(token_file)!r} cannot be sent in a header",
+                "Use ASCII letters, digits and signs, without spaces.",
+            )
         if len(token) < TOKEN_MIN:
             raise InvalidSettingError(
                 f"the token in {str(token_file)!r} is shorter than {TOKEN_MIN} characters", "Put a random one there."

@@ -1,4 +1,7 @@
-"""What a store holds, as the page is sent it: plain JSON, times as ISO texts, nothing that is not shown."""
+"""What a store holds, as the page is sent it: plain JSON, times as ISO texts, nothing that is not shown.
+
+An id goes twice where it may hold anything: as it is, for the page to ask with, and as `name`, for people to read.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from standfast.engine.run_store import RunSummary
+from standfast.ground.safe_text import safe
+from standfast.inspector.rendering import indented, item_view
 from standfast.operators.run_view import CallView, RunView
 from standfast.operators.store import SessionSummary, WaitingCall
 from standfast.sessions.protocol import Generation
@@ -18,6 +23,11 @@ TEXT_MAX = 100_000
 """How much of one text is sent with a page; the whole record is a request of its own."""
 
 
+ARGUMENTS_MAX = 30_000
+"""How long the arguments of a call, with the values its tool gets, may be to be shown whole, and so to be approved.
+The decision sends them back, at three bytes a character within the bound on a request."""
+
+
 def when(at: datetime | None) -> str | None:
     """A time, or that there is none."""
     return None if at is None else at.isoformat()
@@ -27,10 +37,11 @@ def session(one: SessionSummary) -> Shown:
     """One line of the listing."""
     return {
         "id": one.session_id,
+        "name": safe(one.session_id),
         "created": when(one.created_at),
         "updated": when(one.updated_at),
         "items": one.item_count,
-        "words": one.first_words,
+        "words": _name(one.first_words),
         "open_runs": list(one.open_runs),
         "waiting": [waiting(call) for call in one.waiting],
     }
@@ -44,16 +55,23 @@ def waiting(one: WaitingCall) -> Shown:
 def record(one: Record, *, whole: bool = False) -> Shown:
     """One record of a history; very long texts are cut unless the `whole` is asked for."""
     shortened: list[str] = []
-    item = one.item if whole or one.item is None else _cut(one.item, shortened)
+    item: object = one.item
+    if not whole:
+        try:
+            item = _cut(item, shortened)
+        except RecursionError:
+            item = "(an item that is nested too deeply to be shown)"
     return {
         "cursor": one.cursor,
         "item": item,
+        "view": None if item is None else item_view(item),
         "cut": bool(shortened),
         "at": when(one.at),
         "writer": one.writer,
+        "writer_name": _name(one.writer),
         "number": one.number,
         "replaces": one.replaces,
-        "fault": one.fault,
+        "fault": _name(one.fault),
     }
 
 
@@ -69,39 +87,51 @@ def _cut(value: object, shortened: list[str]) -> object:
 
 
 def call(one: CallView) -> Shown:
-    """One call of a run."""
+    """One call of a run. Arguments that are too long to be shown whole are not sent: nobody may approve what is cut."""
     decided = one.decision
+    is_long = is_too_long(one.arguments, one.prepared_arguments)
+    values = None if is_long else one.prepared_arguments
     return {
         "call": one.call_id,
-        "tool": one.tool,
-        "arguments": one.arguments[:TEXT_MAX],
+        "tool": safe(one.tool),
+        "arguments": None if is_long else one.arguments,
+        "prepared_arguments": values,
+        "length": len(one.arguments),
+        "text": None if is_long else indented(one.arguments),
+        "values": None if values is None else indented(values),
         "state": one.state,
         "turn": one.turn,
-        "agent": one.agent,
+        "agent": safe(one.agent),
         "reason": one.reason,
         "output": _cut(one.output, []),
         "decision": None
         if decided is None
         else {
             "approved": decided.approved,
-            "by": decided.by,
+            "by": _name(decided.by),
             "at": when(decided.at),
-            "message": decided.message,
+            "message": _name(decided.message),
         },
     }
+
+
+def is_too_long(arguments: str, prepared: str | None) -> bool:
+    """Whether a call's arguments are too long to be shown whole on the page."""
+    return len(arguments) + len(prepared or "") > ARGUMENTS_MAX
 
 
 def run(one: RunView) -> Shown:
     """A saved run: what it does, its open turn and what it has cost."""
     return {
         **run_line(one),
-        "doing": one.doing,
+        "doing": safe(one.doing),
         "kind": one.kind,
         "owner": one.owner,
         "turns": one.turns,
         "max_turns": one.max_turns,
         "input": [_cut(item, []) for item in one.input],
         "open_items": [_cut(item, []) for item in one.open_items],
+        "open_views": [item_view(item) for item in one.open_items],
         "calls": [call(part) for part in one.calls],
         "usage": usage(one.usage),
         "settled_by": one.settled_by,
@@ -112,9 +142,10 @@ def run_line(one: RunView | RunSummary) -> Shown:
     """One line of a listing of runs."""
     return {
         "id": one.run_id,
+        "name": safe(one.run_id),
         "status": one.status,
         "session": one.session_id,
-        "agent": one.agent,
+        "agent": safe(one.agent),
         "created": when(one.created_at),
         "updated": when(one.updated_at),
         "revision": one.revision,
@@ -144,19 +175,29 @@ def cost(one: RunUsage, dollars: str | None) -> Shown:
 
 def generation(one: Generation) -> Shown:
     """A replaced part of a history that is kept."""
-    return {"id": one.id, "created": when(one.created_at), "items": one.item_count, "by": one.by}
+    return {"id": one.id, "created": when(one.created_at), "items": one.item_count, "by": _name(one.by)}
 
 
 def holder(one: Holder | None) -> Shown | None:
     """Who has the session."""
     if one is None:
         return None
-    return {"name": one.name, "since": when(one.since), "until": when(one.until), "waiting": one.waiting}
+    return {"name": _name(one.name), "since": when(one.since), "until": when(one.until), "waiting": one.waiting}
 
 
 def origin(one: Origin | None) -> Shown | None:
     """Where a fork came from."""
     if one is None:
         return None
-    at = when(one.at)
-    return {"session": one.session_id, "index": one.index, "generation": one.generation, "at": at, "by": one.by}
+    return {
+        "session": one.session_id,
+        "name": safe(one.session_id),
+        "index": one.index,
+        "generation": one.generation,
+        "at": when(one.at),
+        "by": _name(one.by),
+    }
+
+
+def _name(text: str | None) -> str | None:
+    return None if text is None else safe(text)

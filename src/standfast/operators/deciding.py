@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from standfast.agents.approvals import arguments_digest
+from standfast.agents.approvals import arguments_digest, shown_digest
 from standfast.carrying.runs import StoredRunStore
 from standfast.carrying.session import StoredSession
 from standfast.driver.call_lookup import question_shown
@@ -47,12 +47,13 @@ async def decide(
     by: str,
     reason: str | None = None,
     arguments: str | None = None,
+    prepared_arguments: str | None = None,
 ) -> None:
     """Save a decision about a call that waits; see `Store.decide`."""
     _check_name(by)
 
     def is_as_shown(call: Call) -> bool:
-        return arguments is None or arguments_digest(call.arguments) == arguments_digest(arguments)
+        return arguments is None or shown_digest(call) == arguments_digest(arguments, prepared_arguments)
 
     for attempt in range(TRIES):
         saved = await _loaded(runs, run_id)
@@ -60,9 +61,7 @@ async def decide(
         path, call, scope, agent = question_shown(run, call_id, is_as_shown)
         if call.decision is not None:
             raise already_decided(run_id, call.id, call.decision)
-        decision = Decision(
-            approve, call.id, scope, False, reason, arguments_digest(call.arguments), agent, by, time.time()
-        )
+        decision = Decision(approve, call.id, scope, False, reason, shown_digest(call), agent, by, time.time())
         after = advance(run, Decided(decision, path, at_rest=True))
         try:
             await _save(runs, after, saved)

@@ -54,6 +54,8 @@ class CallView:
     """Why it waits: "approval", or "unknown" after a crash left its outcome open."""
     output: Any = None
     decision: DecisionView | None = None
+    prepared_arguments: str | None = None
+    """The values that the tool will get, as JSON text, where they differ from `arguments`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,7 @@ def calls_of(run: Run) -> Iterator[CallView]:
             call.reason if call.state == "waiting" else None,
             call.outputs[0].item.get("output") if call.outputs else None,
             decision_view(call.decision),
+            call.prepared_arguments,
         )
         if call.child is not None:
             yield from calls_of(call.child)

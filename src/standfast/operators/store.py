@@ -346,18 +346,23 @@ class Store:
         by: str,
         reason: str | None = None,
         arguments: str | None = None,
+        prepared_arguments: str | None = None,
     ) -> RunView:
         """Approve or reject a call that waits, without the agents; the run is `ready` then, for a worker to resume.
 
         `by` says who decides; it is saved with the time. `reason` is what the model reads about a rejected call.
-        `arguments`: what was shown to whoever decides; if the call has others, it is refused. The second of two who
-        decide gets AlreadyDecidedError. Raises NotFoundError, ApprovalError for a call that does not wait or is
-        another one, RunClaimedError while a worker is at the run, RunStateError if it has ended.
+        `arguments` and `prepared_arguments`: what was shown to whoever decides, as `CallView` has it; if the call has
+        others, it is refused. With neither, the call is taken as it is. The second of two who decide gets
+        AlreadyDecidedError. Raises NotFoundError, ApprovalError for a call that does not wait or is another one,
+        RunClaimedError while a worker is at the run, RunStateError if it has ended.
         """
         from standfast.operators import deciding
 
         self._check_writable()
-        await deciding.decide(self._runs, run_id, call_id, approve=approve, by=by, reason=reason, arguments=arguments)
+        await deciding.decide(
+            self._runs, run_id, call_id, approve=approve, by=by, reason=reason,
+            arguments=arguments, prepared_arguments=prepared_arguments,
+        )  # fmt: skip
         return await self.run(run_id)
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> RunView:

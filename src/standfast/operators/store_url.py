@@ -46,6 +46,13 @@ class StoreURL:
         return text.replace(password, "***") if password else text
 
 
+_LIBPQ = re.compile(
+    r"\s*(?:(?:host|hostaddr|port|dbname|user|password|passfile|service|options|application_name|ssl\w+|\w+_timeout)"
+    r"\s*=\s*(?:'(?:\\.|[^'\\])*'|(?:\\.|[^\s'\\])*)(?:\s+|$))+"
+)
+"""Settings of a connection as libpq takes them: `host=localhost password='two words'`."""
+
+
 def parsed(url: str | os.PathLike[str]) -> StoreURL:
     """A URL or a path, taken apart."""
     if not isinstance(url, str | os.PathLike) or not isinstance(os.fspath(url), str):
@@ -54,6 +61,12 @@ def parsed(url: str | os.PathLike[str]) -> StoreURL:
     if not text:
         raise InvalidSettingError("an empty text names no store", "Give a URL, or the path of a database file.")
     scheme, separator, rest = text.partition("://")
+    if isinstance(url, str) and _LIBPQ.fullmatch(text) and not os.path.exists(text):
+        # Not quoted: there may be a password in it, and it would be printed as the name of a file.
+        raise InvalidSettingError(
+            "keywords of PostgreSQL's library (host=… dbname=…) name no store here",
+            "Give them as a URL: postgresql://user@host:5432/database.",
+        )
     if not separator or isinstance(url, os.PathLike):
         return StoreURL(text, "sqlite", "", text, {})
     scheme, _, driver = scheme.lower().partition("+")  # SQLAlchemy's way of naming a driver

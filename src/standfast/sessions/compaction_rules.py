@@ -92,6 +92,11 @@ def resolve_mode(mode: CompactionMode, *, response_id: str | None, stored: bool 
             "compaction by previous_response_id needs a response_id and there is none",
             "Give one that the server has stored, or use compaction_mode='input'.",
         )
+    if stored is False:
+        raise CompactionRefusedError(
+            f"compaction by previous_response_id needs a stored response; {response_id!r} was made with store=False",
+            "Use compaction_mode='auto' or 'input', or let the server store responses (ModelSettings(store=True)).",
+        )
     if in_doubt:
         raise CompactionRefusedError(
             f"the chain of response {response_id!r} is not this history: {in_doubt}",

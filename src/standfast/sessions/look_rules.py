@@ -146,8 +146,14 @@ class Needle(NamedTuple):
     in_bytes: bytes | None
 
     def may_be_in(self, data: bytes) -> bool:
-        """Whether it is worth reading that record."""
-        return self.in_bytes is None or self.in_bytes in data.lower()
+        """Return False only if no decoding of the record can hold the words."""
+        if self.in_bytes is None or self.in_bytes in data.lower():
+            return True
+        # Case folding makes ASCII of other letters ("ß" is "ss", the Kelvin sign is "k"), which lower() leaves alone.
+        # JSON may write such a letter as an escape; then only decoding tells.
+        if b"\\u" in data:
+            return True
+        return not data.isascii() and self.in_bytes in data.decode(errors="replace").casefold().encode()
 
 
 def needle_of(text: str) -> Needle:

@@ -146,10 +146,10 @@ def _changed(talk: Talk, event: Event, shown: list[Shown]) -> Talk:
             return change_refused(talk, number, why, output, shown)
         case Began(call_id, on_unknown):
             return on_call(talk, call_id, ("asked",), state="begun", on_unknown=on_unknown)
-        case Waits(call_id, reason, same_as_run):
+        case Waits(call_id, reason, same_as_run, values):
             shown.append(Shown("approval", call_id, reason))
-            allowed = ("asked", "begun", "doubt")
-            return on_call(talk, call_id, allowed, state="waiting", reason=reason, same_as_run=same_as_run)
+            asked = {"reason": reason, "same_as_run": same_as_run, "values": values, "decision": None}
+            return on_call(talk, call_id, ("asked", "begun", "doubt"), state="waiting", **asked)
         case Decided(decision, path):
             return decided_inside(talk, decision, path) if path else decided(talk, decision)
         case NotTaken(call_id):

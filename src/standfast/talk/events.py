@@ -232,6 +232,8 @@ class Waits:
     reason: str = "approval"
     same_as_run: str | None = None
     """Another run of the conversation in which the same question waits already (C15)."""
+    values: str | None = None
+    """See `engine.run.Call`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,44 @@ class PlainLink(Link):
         self.echoes: list[str] = []
         """Texts that were sent and will come back as items of the transport's own."""
         self.turn = 0
+        self._names: dict[str, str] = {}
+        """What each response id of the transport is called here."""
+        self._ids: dict[str, str | None] = {}
+        """The response id of each reply that began without one; None while no event has told it."""
+        self._heard: str | None = None
+        """The reply that is being received though the transport has not told its start."""
+        self._ended: set[str] = set()
+
+    def _name(self, response: str | None) -> str | None:
+        """Return what a response is called here.
+
+        A reply that began without an id takes the first id that no other reply has. Otherwise its words would count
+        as another reply's, and a refused reply would not be cancelled (E7).
+        """
+        if response is None:
+            return self.active
+        if response not in self._names:
+            name = self.active if self.active in self._ids and self._ids[self.active] is None else response
+            self._names[response], self._ids[name] = name, response
+        return self._names[response]
+
+    def _start(self, response: str | None) -> list[Event]:
+        self.turn += 1
+        if response is None:
+            self.active = f"turn-{self.turn}"
+            self._ids[self.active] = None
+        else:
+            self.active = self._names[response] = response
+        self.last_response, self._heard = self.active, None
+        return [ReplyStarted(self.active, (), self.left)]
+
+    def _end(self, response: str | None) -> list[Event]:
+        name = self._name(response)
+        if response is not None and self.active not in (None, name):
+            return []
+        ended, self.active, self._heard = name or f"turn-{self.turn}", None, None
+        self._ended.add(ended)
+        return [ReplyEnded(ended, "completed")]
 
     def hear(self, event: RealtimeModelEvent) -> list[Event]:
         """What an event that is no delta means for the call."""
@@ -69,14 +107,9 @@ class PlainLink(Link):
                 self.has.add(item_id)
                 return [*new, Transcribed(item_id, transcript)]
             case RealtimeModelTurnStartedEvent():
-                self.turn += 1
-                self.active = self.last_response = event.response_id or f"turn-{self.turn}"
-                return [ReplyStarted(self.active, (), self.left)]
+                return self._start(event.response_id)
             case RealtimeModelTurnEndedEvent():
-                if event.response_id is not None and self.active not in (None, event.response_id):
-                    return []
-                ended, self.active = event.response_id or self.active or f"turn-{self.turn}", None
-                return [ReplyEnded(ended, "completed")]
+                return self._end(event.response_id)
         return []
 
     def began(self, item_id: str, response: str | None) -> list[Event]:
@@ -84,14 +117,17 @@ class PlainLink(Link):
         if item_id in self.has:
             return []
         self.has.add(item_id)
-        if response is not None:
-            self.reply_of[item_id] = response
-        return [Added(item_id, "spoken", response or self.active, guarded=self.guarded)]
+        name = self._name(response)
+        if name is not None:
+            self.reply_of[item_id] = name
+            if self.active is None and name not in self._ended:
+                self._heard = name
+        return [Added(item_id, "spoken", name, guarded=self.guarded)]
 
     def _item(self, item: RealtimeItem) -> list[Event]:
         known = item.item_id in self.has
         if isinstance(item, AssistantMessageItem):
-            found = self.began(item.item_id, self.active)
+            found = self.began(item.item_id, None)
             return [*found, ItemDone(item.item_id)] if item.status in ("completed", "incomplete") else found
         if known or not isinstance(item, UserMessageItem):
             return []
@@ -116,9 +152,11 @@ class PlainLink(Link):
             out.append(Frame(f"settings/{number}", body))
         for response in sorted(self.unwanted - self.cancelled):
             if response in self.tripped:
-                forced = response == self.active
+                forced = response == (self.active or self._heard)
                 body = RealtimeModelSendInterrupt(
-                    force_response_cancel=forced, response_id=response, playback_only=not forced
+                    force_response_cancel=forced,
+                    response_id=self._ids.get(response, response),
+                    playback_only=not forced,
                 )
                 out.append(Frame(f"cancel/{response}", body))
         running = [one for one in talk.calls if one.running]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from standfast.agents.approvals import ApprovalBook, arguments_digest, tool_scope
+from standfast.agents.approvals import ApprovalBook, arguments_digest, shown_digest, tool_scope
 from standfast.agents.context import NamedAgent, RunContextWrapper
 from standfast.agents.hooks import HookedAgent
 from standfast.agents.tool_context import ToolContext
@@ -20,7 +20,7 @@ from standfast.ground.jsonvalue import Item
 from standfast.tools.custom import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
 from standfast.tools.guardrails import ToolInputGuardrailResult
 from standfast.tools.hosted import MCPToolApprovalRequest
-from standfast.tools.invoke import judge_before_approval, needs_approval
+from standfast.tools.invoke import function_decides, judge_before_approval, needs_approval, prepare
 from standfast.tools.texts import ToolErrorFormatter, ToolKind, rejection_text
 from standfast.words.items import RawItem, ToolApprovalItem
 from standfast.words.model_texts import model_text
@@ -34,6 +34,9 @@ class CallWaits:
     """The call waits until a person has decided; `results` is what guardrails that looked before the question said."""
 
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
+    reason: str = "approval"
+    values: str | None = None
+    """What the tool will get, for the person to see; see `engine.run.Call`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,11 @@ async def approval_of(
     book = context.approvals
     kind = CUSTOM_CALL if isinstance(tool, CustomTool) else "function"
     scope = tool_scope(call.name, namespace=context.tool_namespace, kind=kind)
-    digest = arguments_digest(call.arguments)
+    digest = shown_digest(call)
     decision, key = call.decision, owner.agent_key(agent)
     approved = decision.approved if decision is not None else book.status(call.id, scope, digest, agent=key)
+    if approved is not False and (text := _refusal_of_arguments(tool, call.arguments)) is not None:
+        return CallRefused(text)
     if approved is None and call.reason != "approval":  # else its policy was asked before the pause, and not again
         needed = await needs_approval(tool, context, call.arguments, call.id)
         await owner.record_decisions()
@@ -85,15 +90,39 @@ async def approval_of(
             await owner.record_decisions()
             approved = book.status(call.id, scope, digest, agent=key)
     if approved is True:
-        return None
+        if decision is None or decision.sticky or _gets_what_was_shown(tool, call):
+            return None
+        # The values changed since they were shown: another release reads the same text in another way (C16).
+        return CallWaits(reason=call.reason or "approval", values=prepare(tool, call.arguments).values)
     if approved is False:
         message = decision.message if decision is not None else None
         message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
         return CallRefused(await _rejection(owner, call, context, message, tool_kind(tool)))
+    values = prepare(tool, call.arguments).values
     if not owner.guardrails_before_approval:
-        return CallWaits()
+        return CallWaits(values=values)
     results, rejection = await judge_before_approval(tool, context, agent=agent)
-    return CallWaits(results) if rejection is None else CallRefused(rejection, results)
+    return CallWaits(results, values=values) if rejection is None else CallRefused(rejection, results)
+
+
+def _gets_what_was_shown(tool: LocalTool, call: Call) -> bool:
+    """Whether the tool still gets the values that were shown to the person who approved the call."""
+    now = prepare(tool, call.arguments)
+    if now.kind == "invalid":
+        return True  # it gets nothing: the call fails, and the model is told
+    # None: nobody could know them. What the person saw then is the text, and only that may come to the tool unasked.
+    return now.values in (None, call.arguments) if call.values is None else now.values == call.values
+
+
+def _refusal_of_arguments(tool: LocalTool, arguments: str) -> str | None:
+    """The text about a call whose tool refuses values other than the model wrote; None where it does not."""
+    if isinstance(tool, CustomTool) or tool.argument_mismatch != "refuse" or not function_decides(tool):
+        return None
+    prepared = prepare(tool, arguments)
+    if not prepared.is_other:
+        return None
+    parts = ", ".join(prepared.parts) or "only its own code can read them"
+    return model_text("arguments_refused", tool_name=tool.qualified_name, parts=parts)
 
 
 async def _ask_application(

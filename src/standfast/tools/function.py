@@ -21,6 +21,7 @@ from standfast.ground.errors import InvalidSettingError, SettingTypeError, Stand
 from standfast.tools.docstrings import DocstringStyle
 from standfast.tools.guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast.tools.output_types import DeclaredOutput, checked_output, declared_output
+from standfast.tools.prepared import ArgumentMismatch, Preparer, preparer_of
 from standfast.tools.schema import FuncSchema, function_schema
 from standfast.tools.strict import ensure_strict_json_schema
 from standfast.tools.threads import run_in_thread
@@ -93,14 +94,29 @@ class Invoker:
     """The `on_invoke_tool` of a tool made by standfast: `run` raises what the function raises; a call of it follows the
     tool's failure policy. It belongs to one tool, so a copy of a tool gets one of its own."""
 
-    __slots__ = ("run", "tool", "wrapped")
+    __slots__ = ("prepare", "run", "tool", "wrapped")
 
-    def __init__(self, run: ToolInvoker, wrapped: Callable[..., Any] | None, tool: FunctionTool | None = None) -> None:
+    def __init__(
+        self,
+        run: ToolInvoker,
+        wrapped: Callable[..., Any] | None,
+        tool: FunctionTool | None = None,
+        *,
+        prepare: Preparer | None = None,
+    ) -> None:
         self.run, self.wrapped, self.tool = run, wrapped, tool
+        self.prepare = prepare
+        """Reads arguments ahead of a call; None for a tool that is given the model's text itself."""
+
+    def of(self, tool: FunctionTool) -> Invoker:
+        """Return the same invoker for another tool: a copy of a tool follows its own failure policy."""
+        return Invoker(self.run, self.wrapped, tool, prepare=self.prepare)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Invoker:
         # A deep copy of a tool runs the same function or object: a second object would have a state of its own.
-        return Invoker(self.run, self.wrapped, deepcopy(self.tool, memo))
+        copied = Invoker(self.run, self.wrapped, prepare=self.prepare)
+        copied.tool = deepcopy(self.tool, memo)
+        return copied
 
     async def __call__(self, ctx: ToolContext[Any], arguments: str) -> Any:
         """The function's result, or what the failure policy puts in its place."""
@@ -217,6 +233,11 @@ class FunctionTool:
     """What to do about a call that had begun when the process died: "rerun" it (the default for idempotent tools),
     "ask" a person, or "report" to the model that its outcome is unknown (the default for all others)."""
 
+    argument_mismatch: ArgumentMismatch = field(default="ask", kw_only=True)
+    """What to do about a call whose tool would get other values than the model wrote (`"5000"` for an int, an unknown
+    key, a default), where a function decides about it (`needs_approval`, input guardrails): "ask" a person, without
+    asking the function, or "refuse" it and let the model read why."""
+
     namespace: str | None = field(default=None, kw_only=True, repr=False)
     """The group of tools it belongs to, on a provider that knows namespaces; see `tool_namespace`."""
 
@@ -239,12 +260,17 @@ class FunctionTool:
 
     def __post_init__(self) -> None:
         if isinstance(self.on_invoke_tool, Invoker):
-            self.on_invoke_tool = Invoker(self.on_invoke_tool.run, self.on_invoke_tool.wrapped, self)
+            self.on_invoke_tool = self.on_invoke_tool.of(self)
         if self.strict_json_schema:
             self.params_json_schema = ensure_strict_json_schema(self.params_json_schema)
         _check_timeout(self)
         check_callers(self.name, self.allowed_callers)
         self.on_unknown = checked_policy(self.name, self.on_unknown, idempotent=self.idempotent)
+        if self.argument_mismatch not in ("ask", "refuse"):
+            raise InvalidSettingError(
+                f"argument_mismatch={self.argument_mismatch!r} of tool {self.name!r} is not a policy",
+                "Choose 'ask' or 'refuse'.",
+            )
 
     def __copy__(self) -> FunctionTool:
         copied = object.__new__(type(self))
@@ -376,6 +402,7 @@ class FunctionToolOptions(TypedDict, total=False):
     output_json_schema: dict[str, Any] | None
     idempotent: bool | None
     on_unknown: UnknownOutcomePolicy | None
+    argument_mismatch: ArgumentMismatch
 
 
 @overload
@@ -409,6 +436,7 @@ def function_tool(
     output_json_schema: dict[str, Any] | None = None,
     idempotent: bool | None = None,
     on_unknown: UnknownOutcomePolicy | None = None,
+    argument_mismatch: ArgumentMismatch = "ask",
 ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a tool of a Python function; use it bare or with arguments.
 
@@ -416,7 +444,8 @@ def function_tool(
     `RunContextWrapper` or `ToolContext` gets the context. A sync function runs in a worker thread, which cannot be
     stopped, so `timeout` is refused for it. When the function raises, the model is told by `failure_error_function`;
     None ends the run instead. `idempotent` and `on_unknown` say what becomes of a call that had begun when the process
-    died, see `FunctionTool`.
+    died, and `argument_mismatch` what becomes of one whose arguments do not have the declared types, see
+    `FunctionTool`.
     """
 
     if output_type is not None and output_json_schema is not None:
@@ -445,7 +474,7 @@ def function_tool(
             name=schema.name,
             description=schema.description or "",
             params_json_schema=schema.params_json_schema,
-            on_invoke_tool=Invoker(_checking(run, schema, declared), function),
+            on_invoke_tool=Invoker(_checking(run, schema, declared), function, prepare=preparer_of(schema)),
             strict_json_schema=strict_mode,
             is_enabled=is_enabled,
             tool_input_guardrails=tool_input_guardrails,
@@ -462,6 +491,7 @@ def function_tool(
             failure_error_function=failure_error_function,
             idempotent=idempotent,
             on_unknown=BY_IDEMPOTENCE if on_unknown is None else on_unknown,
+            argument_mismatch=argument_mismatch,
         )
 
     return make if func is None else make(func)

@@ -9,11 +9,9 @@ thread that is abandoned on cancellation.
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from standfast.agents.context import NamedAgent, RunContextWrapper
 from standfast.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
@@ -39,6 +37,7 @@ from standfast.tools.guardrails import (
     judge_output,
 )
 from standfast.tools.outputs import failure_output, model_output
+from standfast.tools.prepared import EXACT, Prepared, plain_object
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
 from standfast.words.items import call_output_item
 
@@ -75,19 +74,22 @@ class ToolCancelled(Exception):
 async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments: str, call_id: str = "") -> bool:
     """Whether a person must agree to this call; in doubt, yes.
 
-    A policy function is asked only about arguments it can understand: a JSON object with finite numbers. Everything
-    else needs approval, and so does a call about which the function returned None, which is no answer.
+    A policy function is asked only about arguments it can understand: a JSON object with finite numbers, of which the
+    tool gets exactly what the model wrote (C16). Everything else needs approval, and so does a call about which the
+    function returned None, which is no answer. Input guardrails decide, too: a call that would bring its tool something
+    else than they look at needs approval as well.
     """
     policy: Any = tool.needs_approval
+    prepared = prepare(tool, arguments) if function_decides(tool) else EXACT
     if isinstance(policy, bool):
-        return policy
+        return policy or prepared.is_other
     if not callable(policy):
         raise UserError(
             f"needs_approval of tool {tool.qualified_name!r} is a {type(policy).__name__}", "Give a bool or a function."
         )
     # Free-form input is any text; the arguments of a function are an object or nothing that a policy can judge.
-    parsed = arguments if isinstance(tool, CustomTool) else _plain_object(arguments)
-    if parsed is None:
+    parsed = arguments if isinstance(tool, CustomTool) else plain_object(arguments)
+    if parsed is None or prepared.kind != "exact":
         return True
     if not call_id and isinstance(ctx, ToolContext):
         call_id = ctx.tool_call_id
@@ -95,19 +97,16 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
     return True if answer is None else bool(answer)
 
 
-def _plain_object(arguments: str) -> dict[str, Any] | None:
-    def refuse(text: str) -> NoReturn:
-        raise ValueError(text)
+def function_decides(tool: LocalTool) -> bool:
+    """Whether code of the application decides about calls of this tool: a policy function or input guardrails."""
+    return callable(tool.needs_approval) or bool(tool.tool_input_guardrails)
 
-    def finite(text: str) -> float:
-        number = float(text)
-        return number if math.isfinite(number) else refuse(text)
 
-    try:
-        parsed = json.loads(arguments, parse_constant=refuse, parse_float=finite)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
+def prepare(tool: LocalTool, arguments: str) -> Prepared:
+    """Read a call's arguments ahead of it. A tool that gets the model's text itself is judged on that text."""
+    invoker = None if isinstance(tool, CustomTool) else tool.on_invoke_tool
+    reads_ahead = invoker.prepare if isinstance(invoker, Invoker) else None
+    return Prepared("exact", arguments) if reads_ahead is None else reads_ahead(arguments)
 
 
 async def judge_before_approval(

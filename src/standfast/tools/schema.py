@@ -290,7 +290,7 @@ def _described(parameter: inspect.Parameter, annotation: TypeForm, documented: s
         info = FieldInfo.from_annotated_attribute(value, parameter.default)
     if description is not None:
         info.description = description
-    return value, info
+    return plain, info  # not `value`: pydantic would take its validators a second time, and run them twice
 
 
 def _field(default_factory: Callable[[], Any], description: str | None) -> FieldInfo:

@@ -13,6 +13,7 @@ import inspect
 import json
 import logging
 import os
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -80,7 +81,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         self._config: TransportConfig = transport_config or {}
         self._listeners: list[RealtimeModelListener] = []
         self._line: _Line | None = None
-        self._dialling = False
+        self._dialling = self._hung_up = False
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
@@ -101,12 +102,17 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         """Connect and send nothing."""
         if self._dialling or (self._line is not None and not self._line.ended):
             raise _AlreadyConnected("Already connected", "Close this connection first, or use a model of its own.")
-        self._dialling = True
+        self._dialling, self._hung_up = True, False
         try:
             url, headers = self._address(options), await self._headers(options)
             await self._tell(RealtimeModelConnectionStatusEvent("connecting"))
+            socket = await self._open(url, headers)
+            if self._hung_up:
+                socket.transport.abort()
+                await socket.wait_closed()
+                raise RealtimeStateError("the connection was closed while connecting", "Connect again.")
             # Nothing waits between the socket and its reader: who is cancelled here has both or none.
-            self._line = _Line(self, await self._open(url, headers))
+            self._line = _Line(self, socket)
         finally:
             self._dialling = False
 
@@ -144,7 +150,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         if "handshake_timeout" in config:
             options["open_timeout"] = config["handshake_timeout"]
         try:
-            return await connect(
+            return await Handshake(
                 url,
                 additional_headers=headers,
                 user_agent_header="standfast",
@@ -165,7 +171,11 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
             ) from failed
 
     async def close(self) -> None:
-        """Hang up. Nothing is told any more once this has begun; doing it twice, or at the same time, is harmless."""
+        """Hang up. Nothing is told any more once this has begun; doing it twice, or at the same time, is harmless.
+
+        A connection that another task is opening is closed by that task as soon as it is open.
+        """
+        self._hung_up = True
         line = self._line
         if line is not None:
             await line.close()
@@ -248,6 +258,18 @@ class _NotConnected(RealtimeStateError, AssertionError):
     """The SDK asserts this; who catches that goes on catching it."""
 
 
+class Handshake(connect):
+    """The library's opening handshake, without redirects.
+
+    A redirect would carry the caller's headers to another host, and the library leaves out only those it knows for
+    credentials: not `api-key`, nor any other name that a provider has chosen.
+    """
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Raise what the server answered."""
+        return exc
+
+
 _DECODER, _ENCODER = msgspec.json.Decoder(), msgspec.json.Encoder()
 
 
@@ -318,15 +340,19 @@ def _refused(refused: InvalidStatus) -> ConnectionRefusedByServerError:
     said = ""
     with suppress(ValueError, KeyError, TypeError):
         said = f": {json.loads(refused.response.body or b'')['error']['message']}"
+    target = refused.response.headers.get("Location") if 300 <= status < 400 else None
+    if target is not None:
+        said = f", a redirect to {_place(target)}, which is not followed: the key would be sent there"
     remedies = {
         401: "Check the API key.",
         403: "Check what the API key may do.",
         404: "Check the address, the model's name, or whether the call has ended.",
         429: "Wait, or raise the limits of the account.",
     }
+    otherwise = "Try again; if it stays, look at the server's side."
     return ConnectionRefusedByServerError(
         f"the realtime server refused the connection with HTTP {status}{said}",
-        remedies.get(status, "Try again; if it stays, look at the server's side."),
+        "Give that address as `url` if the key may be sent there." if target else remedies.get(status, otherwise),
     )
 
 
@@ -349,4 +375,4 @@ def _needs_call(options: RealtimeModelConfig) -> None:
 
 def _place(url: str) -> str:
     """An address without what may be secret in it."""
-    return url.partition("?")[0].rpartition("@")[2]
+    return re.split("[?#]", url, maxsplit=1)[0].rpartition("@")[2]

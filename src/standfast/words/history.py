@@ -177,8 +177,9 @@ def deduplicate(items: Iterable[Item]) -> list[Item]:
     """The list with one item for each identity, the latest value (C2).
 
     Calls and reasoning keep their earliest place, since what follows depends on them; others move to their latest. A
-    call id that is used again after its output is another call.
+    call id that is used again after its output is another call, unless all of both is repeated (see below).
     """
+    items = _without_repeated_pairs(list(items))
     found: list[Item | None] = []
     places: dict[Key, int] = {}
     open_calls: set[Key] = set()
@@ -207,6 +208,34 @@ def deduplicate(items: Iterable[Item]) -> list[Item]:
             open_calls.discard(answers)
         found.append(item)
     return [item for item in found if item is not None] if moved else found  # type: ignore[return-value]  # no None in it
+
+
+def _without_repeated_pairs(items: list[Item]) -> list[Item]:
+    """The list without the later copies of a call and its output, where the provider's id and all else are equal.
+
+    That is one call given again, as `to_input_list()` beside `session=` gives it: a provider numbers the calls of each
+    request anew, perhaps, but does not use an item's id twice, and refuses a request that does.
+    """
+    used = Counter(provider_id for item in items if (provider_id := _id_of_call(item)) is not None)
+    if len(used) == used.total():
+        return items
+    known: set[tuple[bytes, bytes]] = set()
+    repeated: set[int] = set()
+    for call, output in sorted(pair(items).items()):
+        if used.get(_id_of_call(items[call]) or "", 0) > 1:
+            both = canonical(items[call]), canonical(items[output])
+            if both in known:
+                repeated |= {call, output}
+            known.add(both)
+    return [item for place, item in enumerate(items) if place not in repeated] if repeated else items
+
+
+def _id_of_call(item: Item) -> str | None:
+    """The provider's id of a call that has a call id too; None for other items, and for the placeholder."""
+    found = item.get("id")
+    if not isinstance(found, str) or not found or found == PLACEHOLDER_ID or not item.get("call_id"):
+        return None
+    return found if call_key(item) is not None else None
 
 
 def _by_call_id(item: Item, key: Key) -> tuple[Key | None, Key | None]:
@@ -412,6 +441,9 @@ class Prepared:
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._all: list[Item] = []
+        self._call_ids: set[str] = set()
+        self._repeats_calls = False
+        """Whether a provider's id came twice: from then on a call and its output may be copies, wherever they end."""
         self._begin()
         self.extend(items)
 
@@ -437,7 +469,8 @@ class Prepared:
             for item in new_items
         ]
         self._all += fresh
-        if not self._add(fresh):
+        self._note_ids(fresh)
+        if self._repeats_calls or not self._add(fresh):
             self._begin()
             added = self._add(deduplicate(self._all))
             assert added
@@ -480,6 +513,13 @@ class Prepared:
         self._left += left
         self._advance_tail(judged)
         return True
+
+    def _note_ids(self, fresh: Items) -> None:
+        for item in fresh:
+            provider_id = _id_of_call(item) if "id" in item else None
+            if provider_id is not None:
+                self._repeats_calls |= provider_id in self._call_ids
+                self._call_ids.add(provider_id)
 
     def _is_new(self, item: Item, key: Key) -> bool:
         """Whether `deduplicate` would leave everything before this item as it is; notes that it was seen."""

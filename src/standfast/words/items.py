@@ -256,6 +256,8 @@ class ToolApprovalItem(RunItemBase[RawItem]):
     """What the run knows the agent by: its name, and where it stands if another of its name can be reached."""
     same_as_run: str | None = field(default=None, kw_only=True)
     """The id of another run of the conversation in which the same question, by agent, tool and arguments, waits."""
+    prepared_arguments: str | None = field(default=None, kw_only=True)
+    """The values that the tool will get, as JSON text, where they differ from `arguments`: show both."""
 
     def __eq__(self, other: object) -> bool:
         return self is other

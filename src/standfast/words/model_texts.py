@@ -37,6 +37,12 @@ class ModelTexts:
     call_rejected: str = "This call was not approved and did not run."
     """A person said no, and no more. One call's: `rejection_message`; one run's: `RunConfig.tool_error_formatter`."""
 
+    arguments_refused: str = (
+        "This call did not run: its arguments do not have exactly the types that {tool_name!r} declares ({parts}). "
+        "Give every parameter, and no other, with a value of its declared type."
+    )
+    """A tool with `argument_mismatch="refuse"` would have got other values than the model wrote."""
+
     outcome_unknown: str = (
         "The program stopped while this call was running. Whether it took effect is not known; it was not run again. "
         "Check before repeating it."
@@ -51,6 +57,18 @@ class ModelTexts:
     begun_and_waits: str = (
         "This call had begun before and now waits for a person to decide about it. Whether it took effect is not "
         "known. Do not ask for it again."
+    )
+    """The same, of a call that had begun."""
+
+    left_open: str = (
+        "This call has not run yet: the worker of the run that asked for it has stopped, and another worker will "
+        "continue that run. Do not ask for it again."
+    )
+    """Another run of the conversation has lost its worker, and was neither continued nor settled."""
+
+    begun_and_left_open: str = (
+        "This call had begun when the worker of its run stopped. Whether it took effect is not known yet; another "
+        "worker will continue that run. Do not ask for it again."
     )
     """The same, of a call that had begun."""
 

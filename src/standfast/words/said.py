@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 
 from standfast.ground.jsonvalue import Item
 
@@ -45,9 +47,12 @@ def first_words(items: list[Item]) -> str:
 def excerpt(text: str, words: str, around: int = 40) -> str:
     """The line around the first place where these words stand, in any case; "" if they do not."""
     line = " ".join(text.split())
-    wanted = " ".join(words.split())
-    place = line.casefold().find(wanted.casefold())
+    folded, wanted = line.casefold(), " ".join(words.split()).casefold()
+    place = folded.find(wanted)
     if place < 0:
         return ""
+    if len(folded) != len(line):  # one letter may fold into several: the place is counted in letters of the line
+        ends = list(accumulate(len(letter.casefold()) for letter in line))
+        place = bisect_right(ends, place)
     start, end = max(0, place - around), min(len(line), place + len(wanted) + around)
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"

@@ -20,8 +20,8 @@ from standfast.driver.unfinished import given_up
 from standfast.engine.codec import RunRecord, decode_saved, has_ended
 from standfast.engine.run import Owner, begin
 from standfast.engine.run_store import RunSummary
-from standfast.face.runner import Runner
-from standfast.face.starting import named_agents
+from standfast.face.runner import Runner, deliver
+from standfast.face.starting import StartOptions, named_agents
 from standfast.fleet.recovering import ANCHOR
 from standfast.ground.errors import (
     GuardrailTripped,
@@ -108,10 +108,14 @@ class RunJobs:
     ) -> None:
         """`store` is a URL as for `open_store`, or a store that is open already.
 
-        `context` makes the application's object for each job. `run_config` is used for every run, with its own id.
+        `context` makes the application's object for each job. `run_config` is used for every run, with its own id; if
+        it says nothing of `unfinished`, that is "resume": what an earlier job's worker left of a conversation is
+        finished before a later job begins there.
         """
         self.agents = named_agents(agents)
-        self.config = run_config or RunConfig()
+        config = run_config or RunConfig()
+        # A job's run that was left has a caller, too, who waits for its answer: no other job's message closes it.
+        self.config = config if config.unfinished is not None else replace(config, unfinished="resume")
         self._given, self._opened = store, store if isinstance(store, Store) else None
         self._max_turns, self._context = max_turns, context
 
@@ -154,20 +158,12 @@ class RunJobs:
             )
         session = self.store.session(job.session_id or ANCHOR)
         try:
-            where: dict[str, Any] = {"session": session} if job.session_id is not None else {}
-            config = self.config
-            if job.session_id is None:
-                config = replace(config, run_store=session.run_store())
+            owned, store = (session, None) if job.session_id is not None else (None, session.run_store())
+            config = self.config if store is None else replace(self.config, run_store=store)
             context = self._context(job) if self._context is not None else None
+            options = StartOptions(context, self._max_turns, None, config, session=owned, beside=self._beside)
             try:
-                if job.input is None:
-                    beside = where or {"run_store": session.run_store()}
-                    result = await Runner.resume(agent, job.run_id, context=context, run_config=config, **beside)
-                else:
-                    config = replace(config, run_id=job.run_id)
-                    result = await Runner.run(
-                        agent, job.input, context=context, max_turns=self._max_turns, run_config=config, **where
-                    )
+                result = await deliver(agent, job.run_id, job.input, options, store)
             except RunStateError:
                 ended = await self._ended(job.run_id)
                 if ended is None:
@@ -236,6 +232,12 @@ class RunJobs:
             run_config=self.config,
         )
         return dict(report.counts)
+
+    def _beside(self, started_with: str, run: RunSummary) -> tuple[Agent[Any], object] | None:
+        """Return what another run of a job's conversation is resumed with, where it is to finish first (C15)."""
+        agent = self.agents.get(started_with)
+        job = RunJob(run.run_id, started_with, None, run.session_id)
+        return None if agent is None else (agent, self._context(job) if self._context is not None else None)
 
     def _context_of_run(self, run: RunSummary) -> object:
         assert self._context is not None

@@ -311,7 +311,7 @@ def test_splitting_loses_nothing_and_leaves_no_open_call_to_be_compacted(items: 
         ("input", "resp_1", True, "", "input"),
         ("input", None, None, "", "input"),
         ("previous_response_id", "resp_1", None, "", "previous_response_id"),
-        ("previous_response_id", "resp_1", False, "", "previous_response_id"),
+        ("previous_response_id", "resp_1", False, "", CompactionRefusedError),
         ("previous_response_id", None, None, "", CompactionRefusedError),
         ("previous_response_id", "resp_1", None, "it moved", CompactionRefusedError),
     ],
@@ -373,6 +373,10 @@ async def test_a_chain_that_was_asked_for_by_name_and_is_gone_is_an_error(able: 
         await session.run_compaction({"response_id": "resp_unknown", "force": True})
     with pytest.raises(ValueError, match="needs a response_id"):
         await compacting(able, client).run_compaction({"compaction_mode": "previous_response_id", "force": True})
+    asked = len(server.requests)
+    with pytest.raises(CompactionRefusedError, match="store=False"):  # the server cannot know it, and is not asked
+        await session.run_compaction({"response_id": "resp_1", "store": False, "force": True})
+    assert len(server.requests) == asked
     assert await session.get_items() == talk(1)
 
 

@@ -165,6 +165,55 @@ async def test_cut_answers_neither_lose_nor_double_anything(schema: str) -> None
     proxy.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [
+        ("TRIGGER", "RAISE EXCEPTION 'not so'"),
+        ("CONSTRAINT TRIGGER", "RAISE EXCEPTION 'not so'"),
+        ("TRIGGER", "PERFORM pg_terminate_backend(pg_backend_pid())"),
+    ],
+    ids=["at its statement", "at the commit", "with the connection"],
+)
+async def test_a_batch_that_fails_touches_none_that_it_shares_a_commit_with(schema: str, kind: str, does: str) -> None:
+    """However PostgreSQL fails it (A10). The others waited for their deadlines, and ended with an unknown outcome."""
+    url = servers.postgres_url()
+    names = [f"good {n}" for n in range(8)]
+    for name in ("first", "bad", *names):
+        await PostgresSession(name, url=url, schema=schema).add_items([message("first")])
+    run(
+        f'CREATE FUNCTION "{schema}".refuse() RETURNS trigger LANGUAGE plpgsql AS '
+        f"$$ BEGIN IF NEW.message_data LIKE '%bad%' THEN {does}; END IF; RETURN NULL; END $$"
+    )
+    when = "DEFERRABLE INITIALLY DEFERRED" if kind == "CONSTRAINT TRIGGER" else ""
+    run(
+        f'CREATE {kind} refuse AFTER INSERT ON "{schema}".agent_messages {when} '
+        f'FOR EACH ROW EXECUTE FUNCTION "{schema}".refuse()'
+    )
+
+    def add(session_id: str, text: str, timeout_s: float) -> asyncio.Task[None]:
+        session = PostgresSession(session_id, url=url, schema=schema, timeout_s=timeout_s)
+        return asyncio.create_task(session.add_items([message(text)]))
+
+    with psycopg.connect(url) as connection:  # while one waits for this lock, the others gather behind it
+        connection.execute(f'LOCK TABLE "{schema}".agent_messages IN EXCLUSIVE MODE')
+        writing = [add("first", "more", 10)]
+        async with asyncio.timeout(10):
+            while connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+                await asyncio.sleep(0.01)
+        failing = add("bad", "bad", 30)
+        writing += [add(name, "good", 10) for name in names]
+        await asyncio.sleep(0.05)
+    await asyncio.gather(*writing)
+    failing.cancel()  # what ends its connection would be asked for again until the deadline
+    (end,) = await asyncio.gather(failing, return_exceptions=True)
+    assert isinstance(end, StoreError | asyncio.CancelledError)
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = connection.execute(
+            f'SELECT session_id FROM "{schema}".agent_messages GROUP BY session_id HAVING count(*) = 2'
+        ).fetchall()
+    assert {name for (name,) in found} == {"first", *names}
+
+
 async def test_a_pop_and_an_append_read_a_few_rows_however_long_the_history_is(schema: str) -> None:
     """Flat in the length of the history: a statement that is planned over all of it is not seen by any result."""
     url, tables, program = servers.postgres_url(), Tables.of("agent_sessions", "agent_messages", schema), uuid.uuid4()

@@ -171,3 +171,33 @@ async def example_inside_an_agent_as_a_tool(folder):
     state.approve(state.get_interruptions()[0])
     final = await Runner.run(outer, state)
     return (asked.tool_name, asked.agent.name), done, final
+
+
+async def _judged(text: str) -> list[Any]:
+    """What ran, what the policy was asked, and what a person is asked, of a call with these arguments."""
+    done: list[str] = []
+    judged: list[Any] = []
+
+    async def large(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
+        judged.append(arguments)
+        return (type(arguments["euros"]) is int and arguments["euros"] > 100) or arguments["force"] is True
+
+    @function_tool(needs_approval=large)
+    def pay(euros: int, force: bool = False) -> str:
+        """Pay."""
+        done.append(f"pay {euros!r} {force!r}")
+        return "paid"
+
+    steps = [[function_call("pay", text, call_id="c1")], [assistant_message("Done.")]]
+    result = await Runner.run(Agent(name="Clerk", tools=[pay], model=ScriptedModel(steps)), "Pay")
+    return [done, judged, [item.arguments for item in result.interruptions]]
+
+
+async def example_arguments_of_other_types(folder):
+    """Which calls a person is asked about, where a policy that is right about the declared types would let them run."""
+    euros = ("5", "5000", '"5000"', "5000.0", "5e3", '"5"', "true", '"many"', "null")
+    force = ("true", '"yes"', "1", "0", "null")
+    texts = [f'{{"euros": {one}, "force": false}}' for one in euros]
+    texts += [f'{{"euros": 5, "force": {one}}}' for one in force]
+    texts += ['{"euros": 5}', '{"force": false, "euros": 5}', '{"euros": 5, "force": false, "who": "me"}', "[]", ""]
+    return {text: await _judged(text) for text in texts}

@@ -39,7 +39,7 @@ def test_it_can_be_asked_for_by_name(capsys: pytest.CaptureFixture[str]) -> None
 # --- teeth -----------------------------------------------------------------------------------------------------------
 
 
-async def _nothing(*given: Any) -> None:
+async def _nothing(*given: Any, **named: Any) -> None:
     return None
 
 

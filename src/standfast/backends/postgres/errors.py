@@ -70,6 +70,16 @@ def is_unsendable(error: Exception) -> bool:
     return is_ours or getattr(error, "sqlstate", None) in ("22021", "22P05", "22P02")
 
 
+def answered(error: psycopg.Error) -> psycopg.Error:
+    """Return the error that the server answered a pipeline with, where psycopg raises one of its own in front of it.
+
+    A server that refuses at the commit answers with one result more than psycopg expects. psycopg then fails to leave
+    pipeline mode, and its error hides the server's.
+    """
+    before = error.__context__
+    return before if error.sqlstate is None and isinstance(before, psycopg.Error) and before.sqlstate else error
+
+
 def is_lost(error: psycopg.Error) -> bool:
     """Whether a connection broke. Whoever gives another code has answered: nothing was done."""
     return error.sqlstate is None or error.sqlstate[:3] in ("080", "57P")

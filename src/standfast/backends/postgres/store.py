@@ -26,6 +26,7 @@ from psycopg.types.json import Jsonb
 from standfast.backends.postgres.connection import ANSWER_S_MAX, LimitedConnection, Sent
 from standfast.backends.postgres.errors import (
     BUSY,
+    answered,
     is_lost,
     is_unsendable,
     lost,
@@ -143,7 +144,7 @@ class PostgresStore:
         self._dsn, self._tables, self._options, self._create = dsn, tables, dict(options), create_tables
         self._connection: LimitedConnection | None = None
         self._prepares, self._sets_level = True, False
-        self._share = 1
+        self._share, self._has_lost_a_group = 1, False
         own = tables.own
         self._look_sql = f'SELECT * FROM {own}look"($1, $2, $3::bytea[], $4::bytea[], $5, $6::bytea[], $7, $8, $9)'
         self._commit_sql = (
@@ -159,6 +160,13 @@ class PostgresStore:
         order = f"FROM {tables.m} WHERE session_id = $1 ORDER BY standfast_place"
         self._data_sql = f"SELECT message_data {order} NULLS LAST, id"
         self._latest_sql = f"SELECT message_data {order} DESC NULLS FIRST, id DESC LIMIT $2"
+
+    @property
+    def label(self) -> str:
+        """What a log calls this store: where it is, without user and password."""
+        given = conninfo_to_dict(self._dsn, **self._options)
+        place = f"{given.get('host', '')}:{given.get('port', '')}/{given.get('dbname', '')}"
+        return f"PostgreSQL at {place}, table {self._tables.m}"
 
     def reach(self) -> None:
         """Connect, if it is not connected, and make what is missing there."""
@@ -236,16 +244,34 @@ class PostgresStore:
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """Steps that wait together are one transaction, sent in one message and synced once.
 
-        If one of them is an error, all are undone, and each is then asked for by itself.
+        If the server refuses one of them, at its statement or at the commit, all are undone, and each is then asked for
+        by itself. If the connection is lost, one of them may be the cause: the next round asks each by itself (A10).
         """
-        if len(questions) > 1 and not any(isinstance(question, Look | Listing | Count) for question in questions):
+        is_group = len(questions) > 1 and not any(
+            isinstance(question, Look | Listing | Count) for question in questions
+        )
+        if is_group and not self._has_lost_a_group:
             done = self._together(questions)
             if done is not None:
                 return done
+        elif is_group:  # one that the server does not answer must not keep the others waiting as long
+            self._share = len(questions)
+        self._has_lost_a_group = False
         try:
-            return [asked_alone(self, question) for question in questions]
+            return self._one_by_one(questions)
         finally:
             self._share = 1
+
+    def _one_by_one(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """Ask each question by itself, over a new connection where the last one was lost."""
+        answers: list[Answer | Exception] = []
+        for question in questions:
+            try:
+                self.reach()
+            except StandfastError as error:  # the rest is not sent: a connect timeout for each would add up
+                return answers + [error] * (len(questions) - len(answers))
+            answers.append(asked_alone(self, question))
+        return answers
 
     def _together(self, steps: Sequence[Any]) -> list[Answer | Exception] | None:
         # Everybody locks in one order, whatever else they lock.
@@ -256,15 +282,18 @@ class PostgresStore:
                 prepare = None if self._prepares else False
                 cursors = [connection.execute(*self._call(steps[at]), prepare=prepare, binary=True) for at in order]
             answers = {place: cursor.fetchall()[0] for place, cursor in zip(order, cursors, strict=True)}
-        except (psycopg.Error, UnicodeEncodeError) as error:
-            if isinstance(error, UnicodeEncodeError) or is_unsendable(error):
+        except (psycopg.Error, UnicodeEncodeError) as raised:
+            if isinstance(raised, UnicodeEncodeError) or is_unsendable(raised):
                 self.close()  # what was sent of the others is undone with the connection
                 return None
+            error = answered(raised)
+            if error is not raised or is_lost(error):
+                self.close()
             if not is_lost(error):
                 if error.sqlstate in BUSY:  # what waits for somebody's lock must not keep each of the others so long
                     self._share = len(steps)
                 return None  # undone, all of it
-            self.close()
+            self._has_lost_a_group = True
             return [lost(error, reading=False)] * len(steps)
         # What the small function leaves alone was not done, nor what came behind it and relied on it.
         return [

@@ -43,19 +43,23 @@ _BY_CLASS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-# Looked for before the codes: behind "unknown command" stand keys, and with them ids of sessions.
+_NO_SUCH_COMMAND = (
+    StoreUnavailableError,
+    "The server has renamed this command or switched it off: let it have EVALSHA, EVAL, SCAN, HELLO and the "
+    "commands of the scripts under their own names.",
+)
+# Looked for before the codes: behind "unknown command" stand keys, and with them ids of sessions. In any case: a server
+# says it in other words of a command inside of a script, and Redis 7.0 in others than Valkey and later releases.
 _BY_TEXT: dict[str, tuple[type[StoreError], str]] = {
-    "unknown command": (
-        StoreUnavailableError,
-        "The server has renamed this command or switched it off: let it have EVALSHA, EVAL, SCAN, HELLO and the "
-        "commands of the scripts under their own names.",
-    ),
-    "DB index is out of range": (
+    "unknown command": _NO_SUCH_COMMAND,
+    "unknown redis command": _NO_SUCH_COMMAND,
+    "db index is out of range": (
         StoreUnavailableError,
         "The server has no database of this number: correct the end of the URL (redis://host:6379/0), or raise its "
         "setting `databases`.",
     ),
-    "ACL failure": _BY_CODE["NOPERM"],  # a command inside of a script
+    "acl failure": _BY_CODE["NOPERM"],
+    "the user executing the script can't": _BY_CODE["NOPERM"],
 }
 
 
@@ -64,7 +68,7 @@ def refused(error: failed.ResponseError) -> StoreError:
     text = str(error)
     # redis-py takes the code off the text of errors it has a class for.
     known = next((code for kind, code in _BY_CLASS if isinstance(error, kind)), "")
-    found = _BY_CODE.get(known) or next((_BY_TEXT[part] for part in _BY_TEXT if part in text), None)
+    found = _BY_CODE.get(known) or next((_BY_TEXT[part] for part in _BY_TEXT if part in text.lower()), None)
     found = found or next((_BY_CODE[code] for code in _BY_CODE if code in text), None)
     kind, remedy = found or (StoreUnavailableError, "Look at the server's log, then try again.")
     made = kind(f"Redis refused: {text}", remedy)

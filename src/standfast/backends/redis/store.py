@@ -37,6 +37,7 @@ class Codec:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
         self._refs = Refs()
         self._greeting = Greeting(self.keys, where, expires=bool(ttl_ms))
+        self.label = f"Redis at {where}, prefix {prefix!r}"
         self._wait_replicas = wait_replicas
 
     def keys_of(self, name: Name) -> NameKeys:

@@ -223,6 +223,8 @@ class AwaitedLink(Link):
     def __init__(self, engine: AsyncEngine, sessions: str, messages: str, **given: bool) -> None:
         super().__init__(engine.dialect.name, sessions, messages, **given)
         self._engine, self._same = engine, SameFile()
+        url = engine.url
+        self.label = f"{url.get_backend_name()} at {url.host}:{url.port}/{url.database}, table {messages!r}"
 
     def is_gone(self) -> bool:
         """Whether the file that it has seen was deleted or replaced."""

@@ -230,6 +230,10 @@ async def a_search_finds_every_record_that_holds_the_words_newest_first(lab: Lab
     lab.same([one.record.item for one in (await session.search("lisbon it RAINS")).hits], [parts], "words in a row")
     lab.same([one.record.item for one in (await session.search("ÉVORA")).hits], [parts], "a word with an accent")
     lab.same((await session.search("function_call")).hits, [], "a search for what nobody said")
+    folding = [message("Die Straße"), message("0 \u212aelvin"), message("\ufb01ne")]
+    await session.add_items(folding)
+    for words, item in zip(("STRASSE", "kelvin", "FINE"), folding, strict=True):
+        lab.same([one.record.item for one in (await session.search(words)).hits], [item], f"{words}, by case folding")
     found, after = [], None
     while True:
         page = await session.search("lisbon", after=after, limit=1)

@@ -1,7 +1,28 @@
-// The inspector's page. Whatever is stored is put into the page as text and never as markup.
+// The inspector's page. Whatever is stored is put into the page as text and never as markup, and is not parsed here:
+// the server lays it out, exactly and with every mark written out that could change how it reads.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
+// The token comes behind the `#` of the address and stays in this page. It is no cookie: a browser gives those to every
+// server on this computer, whatever its port.
+const TOKEN = "standfast-token";
+const NO_TOKEN = "The token is missing or another one. Open the address that the inspector printed, or add #token=… to this one.";
+const GONE = "The inspector does not answer. Start it again and open the address it prints.";
+
+function tokenFromAddress() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return false;
+  let token = found[1];
+  try { token = decodeURIComponent(token); } catch { /* it is no escaped text: taken as it is */ }
+  sessionStorage.setItem(TOKEN, token);
+  history.replaceState(null, "", location.pathname);
+  return true;
+}
+
+tokenFromAddress();
+addEventListener("hashchange", () => { if (tokenFromAddress()) location.reload(); });
+const headers = (more = {}) => ({ authorization: `Bearer ${sessionStorage.getItem(TOKEN) ?? ""}`, ...more });
+
 const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), search: 0 };
 
 function make(tag, { text, ...attributes } = {}, ...children) {
@@ -22,16 +43,16 @@ function problem(words) {
 
 async function ask(path, parameters = {}, body = undefined) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined && value !== ""));
-  const options = body === undefined ? {} : {
-    method: "POST", headers: { "content-type": "application/json", "x-standfast": "1" }, body: JSON.stringify(body),
+  const options = body === undefined ? { headers: headers() } : {
+    method: "POST", headers: headers({ "content-type": "application/json", "x-standfast": "1" }), body: JSON.stringify(body),
   };
   let answer;
   try {
     answer = await fetch(`${path}?${query}`, options);
   } catch {
-    throw new Error("The inspector does not answer. Start it again and open the address it prints.");
+    throw new Error(GONE);
   }
-  if (answer.status === 401) throw new Error("The inspector was started again. Open the address that it printed.");
+  if (answer.status === 401) throw new Error(NO_TOKEN);
   const text = await answer.text();
   let value;
   try { value = JSON.parse(text); } catch { throw new Error(text); }
@@ -62,7 +83,7 @@ const clock = (iso) => (iso ? new Date(iso).toLocaleString() : "");
 function line(one) {
   const waits = one.waiting.length ? make("em", { text: `waits for you: ${one.waiting.map((call) => call.tool).join(", ")}` }) : null;
   return make("li", {}, make("button", { type: "button", "data-session": one.id, onclick: () => open(one.id) },
-    make("b", { text: one.id }),
+    make("b", { text: one.name }),
     make("span", { text: one.words || (one.excerpt ?? "") }),
     make("span", { text: [one.items === null || one.items === undefined ? "" : `${number(one.items)} items`, ago(one.updated || one.at)].filter(Boolean).join(" · ") }),
     waits));
@@ -86,7 +107,7 @@ const list = tried(async (further = false) => {
     const prefixed = further ? { sessions: [] } : await ask("/api/sessions", { prefix: words, limit: 20 });
     const seen = new Set(prefixed.sessions.map((one) => one.id));
     const hits = found.hits.filter((hit) => !seen.has(hit.session) && seen.add(hit.session));
-    rows = [...prefixed.sessions, ...hits.map((hit) => ({ id: hit.session, words: hit.excerpt, at: hit.at, waiting: [] }))];
+    rows = [...prefixed.sessions, ...hits.map((hit) => ({ id: hit.session, name: hit.name, words: hit.excerpt, at: hit.at, waiting: [] }))];
     next = found.after;
   } else {
     const found = await ask("/api/sessions", { after, waiting, prefix: words });
@@ -104,40 +125,18 @@ const list = tried(async (further = false) => {
 
 // --- one conversation ------------------------------------------------------------------------------------------------
 
-function words(content) {
-  if (typeof content === "string") return content;
-  if (!Array.isArray(content)) return content === undefined || content === null ? "" : JSON.stringify(content, null, 2);
-  return content.map((part) => part.text ?? part.transcript ?? part.refusal ?? `[${part.type ?? "?"}]`).join("\n");
+function folded(view) {
+  return make("details", { "data-call": view.call }, make("summary", { text: view.title }), make("pre", { text: view.text }));
 }
 
-function folded(title, content, call) {
-  return make("details", { "data-call": call }, make("summary", { text: title }), make("pre", { text: content }));
-}
-
-function pretty(text) {
-  if (typeof text !== "string") return text === undefined ? "" : JSON.stringify(text, null, 2);
-  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
-}
-
-function shown(item, place) {
-  const type = item.type ?? "message";
-  if (type === "message" || item.role) {
-    const role = item.role ?? "assistant";
-    return make("div", { class: `said ${role}` }, make("strong", { text: `${role}  ` }), words(item.content));
-  }
-  if (type.endsWith("_call_output") || type === "function_call_output") {
-    const before = [...place.querySelectorAll("details[data-call]")].filter((one) => one.dataset.call === item.call_id).pop();
-    const output = typeof item.output === "string" ? item.output : words(item.output);
-    if (before) {
-      before.append(make("pre", { text: `→ ${output}` }));
-      before.querySelector("summary").append(make("span", { text: "  ✓" }));
-      return null;
-    }
-    return folded("output", output);
-  }
-  if (type.endsWith("_call")) return folded(`${item.name ?? type}  ${(item.arguments ?? item.input ?? "").slice(0, 120)}`, pretty(item.arguments ?? item.input), item.call_id);
-  if (type === "reasoning") return folded("reasoning", words(item.summary) || "(not shown by the provider)");
-  return folded(type, JSON.stringify(item, null, 2));
+function shown(view, place) {
+  if (view.kind === "said") return make("div", { class: `said ${view.role}` }, make("strong", { text: `${view.title}  ` }), view.text);
+  if (view.kind !== "output") return folded(view);
+  const before = view.call && [...place.querySelectorAll("details[data-call]")].filter((one) => one.dataset.call === view.call).pop();
+  if (!before) return folded(view);
+  before.append(make("pre", { text: `→ ${view.text}` }));
+  before.querySelector("summary").append(make("span", { text: "  ✓" }));
+  return null;
 }
 
 function cost(writer) {
@@ -152,9 +151,9 @@ function blockFor(record, before) {
   // One block for what one run wrote in a row; a message of the user's begins a new one where no run is known.
   const blocks = $("turns");
   const last = before ? blocks.firstElementChild : blocks.lastElementChild;
-  const starts = record.item?.role === "user";
+  const starts = record.view?.role === "user";
   if (last && (record.writer ? last.dataset.writer === record.writer : !last.dataset.writer && !(starts && !before))) return last;
-  const about = make("p", { class: "about", text: [clock(record.at), record.writer ? `run ${record.writer}` : ""].filter(Boolean).join(" · ") + cost(record.writer) });
+  const about = make("p", { class: "about", text: [clock(record.at), record.writer ? `run ${record.writer_name}` : ""].filter(Boolean).join(" · ") + cost(record.writer) });
   const block = make("li", { "data-writer": record.writer ?? "" }, about);
   if (before) blocks.prepend(block); else blocks.append(block);
   return block;
@@ -163,17 +162,17 @@ function blockFor(record, before) {
 function put(block, record) {
   const holder = make("div", { "data-cursor": record.cursor });
   if (record.replaces) holder.append(replaced(record.replaces));
-  if (record.item === null) holder.append(make("div", { class: "waits", text: `A record that cannot be read: ${record.fault}` }));
+  if (record.view === null) holder.append(make("div", { class: "waits", text: `A record that cannot be read: ${record.fault}` }));
   else {
-    const node = shown(record.item, block);
+    const node = shown(record.view, block);
     if (node) holder.append(node);
   }
   if (record.cut) holder.append(make("button", { type: "button", class: "small", text: "Show all of it", onclick: tried(async () => {
     const whole = await ask("/api/record", { session: state.session, cursor: record.cursor });
-    const node = shown(whole.item, block);
+    const node = shown(whole.view, block);
     if (node) holder.replaceChildren(node);
   }) }));
-  if (state.writes && record.item?.role === "assistant") holder.append(make("button", { type: "button", class: "small", text: "Fork from here", onclick: () => fork(record.cursor) }));
+  if (state.writes && record.view?.role === "assistant") holder.append(make("button", { type: "button", class: "small", text: "Fork from here", onclick: () => fork(record.cursor) }));
   return holder;
 }
 
@@ -183,8 +182,7 @@ function replaced(generation) {
   details.addEventListener("toggle", tried(async () => {
     if (!details.open || inside.textContent) return;
     const found = await ask("/api/generation", { session: state.session, generation });
-    inside.textContent = found.items.map((item) => `${item.role ?? item.type}: ${words(item.content ?? item.output ?? item.arguments)}`).join("\n")
-      + (found.count > found.items.length ? `\n… ${number(found.count)} items in all` : "");
+    inside.textContent = found.text + (found.count > found.items.length ? `\n… ${number(found.count)} items in all` : "");
   }));
   if (state.writes) details.append(make("button", { type: "button", class: "small", text: "Undo this compaction", onclick: tried(async () => {
     if (!confirm("Put the earlier part back? What stands for it now is kept and can be put back as well.")) return;
@@ -227,23 +225,28 @@ function prepend(records) {
 function waitingCall(run, call) {
   const reason = make("input", { type: "text", "aria-label": "Reason, which the model reads" });
   const decide = (approve) => tried(async () => {
-    await ask("/api/decide", {}, { run: run.id, call: call.call, approve, arguments: call.arguments, reason: approve ? "" : reason.value });
+    const { arguments: text, prepared_arguments: values } = call;
+    await ask("/api/decide", {}, { run: run.id, call: call.call, approve, arguments: text, prepared_arguments: values, reason: approve ? "" : reason.value });
     $("live").textContent = approve ? `Approved: ${call.tool}.` : `Rejected: ${call.tool}.`;
     await about();
     await list();
   });
+  const isLong = call.text === null;
+  const tooLong = `The arguments are too long to be shown here (${number(call.length)} characters), so this call cannot be approved here. Read them with standfast runs show --json, and decide with standfast runs approve.`;
   return make("div", { class: "waits" },
     make("h3", { text: call.reason === "unknown" ? `${call.tool} may have run before a crash` : `${call.tool} waits for a decision` }),
-    make("pre", { text: pretty(call.arguments) }),
-    state.writes ? make("button", { type: "button", text: "Approve", onclick: decide(true) }) : null,
+    isLong ? make("p", { text: tooLong }) : make("pre", { text: call.text }),
+    call.values ? make("p", { text: "The tool will get:" }) : null,
+    call.values ? make("pre", { class: "values", text: call.values }) : null,
+    state.writes && !isLong ? make("button", { type: "button", text: "Approve", onclick: decide(true) }) : null,
     state.writes ? make("button", { type: "button", text: "Reject", onclick: decide(false) }) : null,
     state.writes ? reason : make("p", { class: "about", text: "Start the inspector with --write to decide here." }));
 }
 
 function openRun(run) {
-  const section = make("div", {}, make("h3", { text: `Open: run ${run.id}, agent ${run.agent}, ${run.status}` }), make("p", { class: "about", text: run.doing }));
-  for (const item of run.open_items) {
-    const node = shown(item, section);
+  const section = make("div", {}, make("h3", { text: `Open: run ${run.name}, agent ${run.agent}, ${run.status}` }), make("p", { class: "about", text: run.doing }));
+  for (const view of run.open_views) {
+    const node = shown(view, section);
     if (node) section.append(node);
   }
   for (const call of run.calls) {
@@ -259,12 +262,14 @@ const by = (what, before = "") => what.by ? `${before} by ${what.by}` : "";
 async function about() {
   const found = await ask("/api/session", { session: state.session });
   if (found.id !== state.session) return;
+  document.title = `${found.name} · standfast inspector`;
+  $("title").textContent = found.name;
   state.costs = new Map(found.costs.map((one) => [one.run, one]));
   const total = found.costs.reduce((sum, one) => sum + one.total.total, 0);
   $("facts").textContent = [
     found.updated ? `changed ${ago(found.updated)}` : "nothing stored",
     total ? `${number(total)} tokens in ${found.costs.length} runs` : "",
-    found.origin ? `a fork of ${found.origin.session}, behind ${number(found.origin.index)} items${by(found.origin)}` : "",
+    found.origin ? `a fork of ${found.origin.name}, behind ${number(found.origin.index)} items${by(found.origin)}` : "",
     found.generations.length ? `${found.generations.length} replaced parts are kept${by(found.generations[0], ", the last replaced")}` : "",
     found.holder ? `held by ${found.holder.name} until ${clock(found.holder.until)}` : "",
   ].filter(Boolean).join(" · ");
@@ -272,10 +277,8 @@ async function about() {
 }
 
 const open = tried(async (session) => {
-  state.stream?.close();
+  state.stream?.abort();
   state.session = session;
-  document.title = `${session} · standfast inspector`;
-  $("title").textContent = session;
   $("turns").replaceChildren();
   $("open").replaceChildren();
   $("live").textContent = "";
@@ -301,20 +304,60 @@ const earlier = tried(async () => {
   $("earlier").hidden = !page.before;
 });
 
-function listen(session, after) {
-  const stream = state.stream = new EventSource(`/api/events?${new URLSearchParams({ session, after })}`);
-  let fresh;
-  stream.addEventListener("record", (event) => {
-    const record = JSON.parse(event.data);
-    if (document.querySelector(`[data-cursor="${CSS.escape(record.cursor)}"]`)) return;
-    append([record]);
-    clearTimeout(fresh);
-    fresh = setTimeout(tried(async () => { await about(); await list(); }), 300);
-  });
-  stream.addEventListener("runs", tried(async () => { await about(); await list(); }));
-  stream.addEventListener("replaced", () => { stream.close(); $("live").textContent = "The history was replaced; this is the new one."; open(session); });
-  stream.addEventListener("unreadable", (event) => problem(JSON.parse(event.data).why));
-  stream.addEventListener("error", () => { if (stream.readyState === EventSource.CLOSED) problem("The inspector does not answer. Start it again and open the address it prints."); });
+async function* events(answer) {
+  // Server-sent events, read by hand: the browser's own reader sends no header of ours.
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const event = {};
+      for (const row of block.split("\n")) {
+        const at = row.indexOf(": ");
+        if (at > 0) event[row.slice(0, at)] = row.slice(at + 2);
+      }
+      if (event.event) yield event;
+    }
+  }
+}
+
+async function listen(session, after) {
+  const stopping = state.stream = new AbortController();
+  const fresh = tried(async () => { await about(); await list(); });
+  let last = null;
+  let soon;
+  while (!stopping.signal.aborted) {
+    try {
+      const more = last ? { "last-event-id": last } : {};
+      const answer = await fetch(`/api/events?${new URLSearchParams({ session, after })}`, { headers: headers(more), signal: stopping.signal });
+      if (answer.status === 401) return problem(NO_TOKEN);
+      if (answer.ok) {
+        for await (const { event, id, data } of events(answer)) {
+          if (stopping.signal.aborted) return;
+          if (event === "record") {
+            last = id;
+            const record = JSON.parse(data);
+            if (document.querySelector(`[data-cursor="${CSS.escape(record.cursor)}"]`)) continue;
+            append([record]);
+            clearTimeout(soon);
+            soon = setTimeout(fresh, 300);
+          } else if (event === "runs") fresh();
+          else if (event === "unreadable") problem(JSON.parse(data).why);
+          else if (event === "replaced") {
+            $("live").textContent = "The history was replaced; this is the new one.";
+            return open(session);
+          }
+        }
+      }
+    } catch {
+      if (stopping.signal.aborted) return;
+      problem(GONE);
+    }
+    await new Promise((done) => setTimeout(done, 500));
+  }
 }
 
 // --- the beginning ---------------------------------------------------------------------------------------------------

@@ -400,5 +400,6 @@ def _simulated_tool(process: Process, tool: Tool, unsalted: Callable[[str], str]
         await process.pause()
         return result
 
-    copied.on_invoke_tool = Invoker(counted, getattr(invoker, "wrapped", None), copied)
+    wrapped, prepare = getattr(invoker, "wrapped", None), getattr(invoker, "prepare", None)
+    copied.on_invoke_tool = Invoker(counted, wrapped, copied, prepare=prepare)
     return copied
