@@ -184,8 +184,8 @@ def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
 
 
 LOOKS_INSIDE = {
-    "tests/calls/helpers.py": "a call shows what was said; what of it is stored or still open it shows to nobody",
-    "tests/calls/test_memory.py": "only a worker that does not know that its lease is gone is refused by the record",
+    "tests/calls/helpers.py": "a call shows what was said, and not what of it is stored or still open",
+    "tests/calls/test_memory.py": "the record refuses only a worker that has not noticed its lost lease",
     "tests/conformance/mistakes/steps.py": "what an edition of a name is, only the store itself can get wrong",
 }
 """The tests that use a private name of ours, and why there is no public way. (Each says so at the place, too.)"""

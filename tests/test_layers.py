@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import standfast
+from standfast._doors.exports import COMMANDS, KIT_PATHS
 from standfast._doors.paths import DOORS
 from standfast.contract.clauses import CLAUSES
 
@@ -138,7 +139,7 @@ def imports(module: str, is_package: bool, tree: ast.Module, known: set[str]) ->
 
 
 # Written by ./dev names: lazy faces, which show every name to type checkers whatever layer it lives in.
-WRITTEN = {"", *DOORS}
+WRITTEN = {"", *DOORS, *KIT_PATHS, *(f"{path}.__main__".lstrip(".") for path in COMMANDS)}
 
 
 @cache

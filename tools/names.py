@@ -36,6 +36,14 @@ DOOR_DOC = """What the OpenAI Agents SDK documents as `agents.{path}`.
 
 Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
 """
+KIT_PATH_DOC = """Public path of `standfast.{home}`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
+COMMAND_DOC = """`python -m {package}`.
+
+Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+"""
 NAMES_DOC = """# Every public name
 
 Written by `./dev names` from the docstrings. All of these can be imported from `standfast`; the heading is where they
@@ -47,21 +55,27 @@ For tests. These are imported from their own packages: nothing of standfast need
 """
 CONTRACT_DOC = """# The contract
 
-Written by `./dev names` from `standfast.contract.clauses`. Every promise has a name: the conformance kit tests it under
-that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history of one
-conversation, a *store* what sessions live in, a *run* one call of the runner.
+Written by `./dev names` from `standfast.contract.clauses`. Every promise has a name: the conformance kit
+tests it under that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history
+of one conversation, a *store* what sessions live in, a *run* one call of the runner.
 """
 
 
 def written_files() -> dict[Path, str]:
     """Every file that follows from the table, with what it should say."""
     modules = {SOURCE / "__init__.py": lazy_module("", PUBLIC_DOC, version=True)}
-    below = [*DOORS, *(module for kind in ABSENT.values() for module in kind.modules)]
-    for path in DOORS:
+    below = [*DOORS, *(module for kind in ABSENT.values() for module in kind.modules), *exports.KIT_PATHS]
+    below += [f"{path}.__main__" for path in exports.COMMANDS]
+    for path in (*DOORS, *exports.KIT_PATHS):
         is_package = any(other.startswith(f"{path}.") for other in below)
         file = SOURCE / path.replace(".", "/")
         file = file / "__init__.py" if is_package else file.with_suffix(".py")
+        if path in exports.KIT_PATHS:
+            modules[file] = kit_module(path, exports.KIT_PATHS[path], is_package=is_package)
+            continue
         modules[file] = lazy_module(path, DOOR_DOC.format(path=path), is_package=is_package, version=path == "version")
+    for path, home in exports.COMMANDS.items():
+        modules[SOURCE / path.replace(".", "/") / "__main__.py"] = command_module(path, home)
     return tidied(modules) | {
         ROOT / "docs" / "reference" / "names.md": names_page(),
         ROOT / "docs" / "reference" / "contract.md": contract_page(),
@@ -92,6 +106,58 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
     lines.append(f"__all__ = {sorted(homes)!r}" if homes else "__all__: list[str] = []")
     lines.append("__getattr__, __dir__ = lazy(__name__)")
     return "\n".join(lines) + "\n"
+
+
+def kit_module(path: str, home: str, *, is_package: bool) -> str:
+    """The source of the public path of a kit's module."""
+    dots = "." if path.count(".") + is_package == 0 else "standfast."
+    names = public_names(SOURCE / home.replace(".", "/"))
+    return "\n".join(
+        [
+            f'"""{KIT_PATH_DOC.format(home=home)}"""',
+            "from __future__ import annotations",
+            *(["from typing import TYPE_CHECKING"] if names else []),
+            f"from {dots}_doors.lazy import forward",
+            *(["if TYPE_CHECKING:", f"    from {dots}{home} import {', '.join(names)}"] if names else []),
+            "",
+            f"__all__ = {names!r}" if names else "__all__: list[str] = []",
+            "__getattr__, __dir__ = forward(__name__)",
+            "",
+        ]
+    )
+
+
+def command_module(path: str, home: str) -> str:
+    """The source of a `__main__`."""
+    package = f"standfast.{path}".rstrip(".")
+    dots = "standfast." if path else "."
+    return "\n".join(
+        [
+            f'"""{COMMAND_DOC.format(package=package)}"""',
+            "from __future__ import annotations",
+            "import sys",
+            f"from {dots}{home} import main",
+            'if __name__ == "__main__":',
+            "    raise SystemExit(main(sys.argv[1:]))",
+            "",
+        ]
+    )
+
+
+def public_names(stem: Path) -> list[str]:
+    """What a module offers: its `__all__`, or what it defines without an underscore; read, not imported."""
+    file = stem.with_suffix(".py")
+    body = ast.parse((file if file.exists() else stem / "__init__.py").read_text(encoding="utf-8")).body
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=listed):
+                return sorted(ast.literal_eval(listed))
+    defined = [part.name for part in body if isinstance(part, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                defined.append(name)
+    return sorted({name for name in defined if not name.startswith("_")})
 
 
 def project_version() -> str:
@@ -125,9 +191,10 @@ def names_page() -> str:
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     lines += ["", KIT_DOC.strip()]
     for kit in exports.KITS:
-        names = tuple(sorted(getattr(importlib.import_module(f"standfast.{kit}"), "__all__", ())))
+        home = exports.KIT_PATHS.get(kit, kit)
+        names = tuple(sorted(getattr(importlib.import_module(f"standfast.{home}"), "__all__", ())))
         lines += ["", f"## `standfast.{kit}`", "", "| name | what it is |", "|---|---|"]
-        lines += [f"| `{name}` | {first_sentence(documentation(kit, name))} |" for name in names]
+        lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     return "\n".join(lines) + "\n"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 import subprocess
 import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -60,6 +61,32 @@ def test_using_sessions_loads_only_the_json_library():
 @for_each(("home", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_a_public_name_resolves_from_standfast(home: str, name: str):
     assert getattr(standfast, name) is getattr(import_module(f"standfast.{home}"), name)
+
+
+CLASSES = [(name, value) for _, name in NAMES if inspect.isclass(value := getattr(standfast, name))]
+# Their annotations name classes that are imported for type checkers only.
+HINTS_FOR_CHECKERS = {"CustomTool", "FunctionTool", "FunctionToolResult", "RunConfig", "RunItemStreamEvent"}
+
+
+def resolves(value: type) -> bool:
+    try:
+        get_type_hints(value)
+    except NameError:
+        return False
+    return True
+
+
+def test_the_type_hints_of_public_classes_resolve():
+    """As pydantic and msgspec resolve them: in the module that `__module__` names."""
+    ours = [(name, value) for name, value in CLASSES if value.__module__.partition(".")[0] == "standfast"]
+    assert {name for name, value in ours if not resolves(value)} == HINTS_FOR_CHECKERS
+
+
+def test_tracebacks_name_errors_by_the_path_they_are_imported_from():
+    errors = {name: value for name, value in CLASSES if issubclass(value, standfast.StandfastError)}
+    elsewhere = {value.__name__ for value in errors.values() if value.__module__ != "standfast"}
+    assert elsewhere == {"StandfastError", "CompactionError"}  # whose annotations need their own module
+    assert pickle.loads(pickle.dumps(standfast.UserError("what", "remedy"))).remedy == "remedy"
 
 
 def test_no_name_is_listed_twice():

@@ -128,7 +128,8 @@ def test_it_imports_nothing_that_is_slow(tmp_path: Path) -> None:
     path = tmp_path / "talks.db"
     asyncio.run(write(path, "a"))
     rest(path)
-    code = "import sys; from standfast.cli.entry import main; main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    code = "import sys; from standfast.cli.entry import main; main(sys.argv[1:]); "
+    code += "print(*sys.modules, file=sys.stderr)"
     ended = subprocess.run(
         [sys.executable, "-c", code, "sessions", "ls", str(path), "--all", "--brief"],
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": import_path()},

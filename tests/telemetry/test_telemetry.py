@@ -308,7 +308,7 @@ async def test_a_tripwire_ends_the_request_it_overtook(traced: Traced, streamed:
     assert attributes(traced.named("chat"))["standfast.cancelled"] is True
     assert traced.named("chat").status.status_code is StatusCode.UNSET
     whole = traced.named("invoke_agent clerk")
-    assert attributes(whole)["error.type"] == "standfast.ground.errors.InputGuardrailTripwireTriggered"
+    assert attributes(whole)["error.type"] == "standfast.InputGuardrailTripwireTriggered"
     assert whole.status.status_code is StatusCode.ERROR
 
 

@@ -396,6 +396,12 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 KITS: tuple[str, ...] = ("conformance", "testing")
 """Packages for tests. Their public names are those of their own `__all__`; nothing here loads them."""
 
+KIT_PATHS: dict[str, str] = {}
+"""Public path of a kit's module to the module that it shows, both below `standfast`. `./dev names` writes the path."""
+
+COMMANDS: dict[str, str] = {}
+"""Path of a package that `python -m` runs to the module whose `main` it calls; `./dev names` writes its `__main__`."""
+
 LOADED_WITH: dict[str, str] = {"agents.agent": "face.by_hand", "face.runner": "face.by_hand"}
 """Module of public names to the one that is loaded with it: it hands down what that layer cannot import."""
 

@@ -61,6 +61,34 @@ def _tables(path: str) -> tuple[dict[str, str], set[str]]:
     return homes(path), {door.removeprefix(below).partition(".")[0] for door in DOORS if door.startswith(below)}
 
 
+def forward(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the public path of a kit: every name is looked up in the module that it shows."""
+
+    def resolve(name: str) -> Any:
+        from importlib import import_module
+
+        from standfast._doors.exports import KIT_PATHS
+        from standfast._doors.paths import DOORS
+
+        path = module.removeprefix(f"{ROOT}.")
+        if f"{path}.{name}" in KIT_PATHS or f"{path}.{name}" in DOORS:
+            return import_module(f"{module}.{name}")
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"{ROOT}.{KIT_PATHS[path]}"), name)
+        except AttributeError:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}") from None
+        setattr(sys.modules[module], name, value)
+        return value
+
+    def offer() -> list[str]:
+        here = vars(sys.modules[module])
+        return sorted({*here, *here["__all__"]})
+
+    return resolve, offer
+
+
 def edge(home: str) -> Any:
     """The module of that name below `standfast`, for a face that needs what lives at the edge, only when it does."""
     if home not in _edges:

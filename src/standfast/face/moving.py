@@ -47,6 +47,8 @@ class MoveReport:
 class MoveInterruptedError(StoreError):
     """A move broke off part-way. Repeat it with the same `conversation_id`: it goes on from there."""
 
+    __module__ = "standfast"  # as of every other error: see `ground.errors`
+
     conversation_id: str = ""
     carried: int = 0
 

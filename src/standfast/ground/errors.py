@@ -466,3 +466,18 @@ class SlowConsumerError(CallerError):
 
 class CloseTimeoutError(StandfastError, TimeoutError):
     """A voice session was closed while code that cannot be stopped was still running (E2)."""
+
+
+def _name_the_public_module() -> None:
+    """Set `__module__` of these errors to `standfast`, which is where a program imports them from.
+
+    A traceback then shows a path that the reader can import. A class whose annotations name something of this module
+    keeps its own: `typing.get_type_hints` looks annotations up in the module that `__module__` names.
+    """
+    errors = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, StandfastError)]
+    for kind in errors:
+        if "Any" not in " ".join(vars(kind).get("__annotations__", {}).values()):
+            kind.__module__ = __name__.partition(".")[0]
+
+
+_name_the_public_module()
