@@ -26,6 +26,7 @@ WIDTH_MIN = 8
 
 PROGRESS_AFTER_S = 0.5
 PROGRESS_EVERY_S = 0.1
+INTERRUPT_LOOK_S = 0.25
 # What is over in a moment shows none; and a terminal is slow, and nobody reads faster.
 
 
@@ -195,7 +196,7 @@ class Output:
         with _interruptible():
             self._stderr.write("Go on? [y/N] ")
             self._stderr.flush()
-            answer = self._stdin.readline()
+            answer = _read_line(self._stdin)
         if answer.strip().lower() not in ("y", "yes"):
             raise RefusedError("nothing was changed", "")
 
@@ -369,6 +370,22 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _read_line(stream: TextIO) -> str:
+    """Read a line that a person types; Ctrl-C ends the wait at any moment.
+
+    A signal that arrives after Python's last look and before the system call blocks would be acted upon after the next
+    key only. So the wait is made of short ones, and Python looks between them.
+    """
+    import select
+
+    try:
+        while not select.select([stream], [], [], INTERRUPT_LOOK_S)[0]:
+            continue
+    except (OSError, ValueError):  # a stream without a descriptor, or Windows, which selects sockets only
+        pass
+    return stream.readline()
 
 
 def _was_interrupted() -> bool:
