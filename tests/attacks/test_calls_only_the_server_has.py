@@ -150,7 +150,10 @@ async def test_an_approval_that_the_caller_brings_is_sent_once(server: LoopbackS
 async def test_a_run_that_had_sent_nothing_finds_what_came_to_the_conversation_since(
     again: str, server: LoopbackServer, client: AsyncOpenAI
 ) -> None:
-    """It was refused at its first request; another run came, asked for two payments, and failed behind them."""
+    """It was refused at its first request; another run came, asked for two payments, and failed behind them.
+
+    C15: a run that is repeated settles no other one. The error names the run that goes first.
+    """
     server.rule, conversation, store = asks_to_pay, server.new_conversation(), InMemoryRunStore()
     agent = clerk(client)
     server.fault(Status(429))
@@ -158,12 +161,17 @@ async def test_a_run_that_had_sent_nothing_finds_what_came_to_the_conversation_s
         await said(agent, "and now?", conversation, store, **FIRST)
     server.fault(Status(429), skip=1)
     with pytest.raises(Exception, match="429"):
-        await said(agent, "pay", conversation, store)
-    if again == "resumed":
-        result = await Runner.resume(agent, "r0", run_store=store)
-    else:
-        result = await said(agent, "and now?", conversation, store, **FIRST)
-    assert result.final_output == "yes"
+        await said(agent, "pay", conversation, store, run_id="r1")
+
+    async def repeat() -> Any:
+        if again == "resumed":
+            return await Runner.resume(agent, "r0", run_store=store)
+        return await said(agent, "and now?", conversation, store, **FIRST)
+
+    with pytest.raises(UnfinishedRunError, match="run 'r1' .* has not ended"):
+        await repeat()
+    assert (await Runner.resume(agent, "r1", run_store=store)).final_output == "done"
+    assert (await repeat()).final_output == "yes"
     outputs = [item["output"] for item in server.history(conversation) if item["type"] == "function_call_output"]
     assert outputs == ["paid", "paid"]
     assert (await said(agent, "and then?", conversation, store)).final_output == "yes"

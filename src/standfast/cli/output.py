@@ -26,8 +26,10 @@ WIDTH_MIN = 8
 
 PROGRESS_AFTER_S = 0.5
 PROGRESS_EVERY_S = 0.1
-INTERRUPT_LOOK_S = 0.25
 # What is over in a moment shows none; and a terminal is slow, and nobody reads faster.
+
+INTERRUPT_LOOK_S = 0.25
+# How long a question waits for a key before Python looks for a signal: a person does not notice it.
 
 
 def as_shown(value: object) -> str:
