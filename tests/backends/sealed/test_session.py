@@ -534,9 +534,15 @@ async def test_what_the_sdk_encrypted_is_read_on_request_with_the_same_key(book:
     await theirs.add_items([message("theirs")])  # type: ignore[list-item]
     plain.close()
     ours = book.open()
-    assert await ours.get_items() == []
-    assert [record.reason for record in await ours.corrupt_records()] == ["not sealed"]
+    for operation in (ours.get_items(), ours.get_items(1), ours.add_items([message("x")]), ours.corrupt_records()):
+        with pytest.raises(SealKeyError, match="reads_sdk_data=True"):
+            await operation
+    assert len(book.rows()) == 1
     ours.close()
+    lost = book.open(unreadable="leave_out")
+    assert await lost.get_items() == []
+    assert [record.reason for record in await lost.corrupt_records()] == ["not sealed"]
+    lost.close()
     reading = book.open(reads_sdk_data=True)
     await reading.add_items([message("ours")])
     assert await texts(reading) == ["theirs", "ours"]

@@ -1,7 +1,7 @@
 """Reading what the OpenAI Agents SDK's `EncryptedSession` has written, with the same key. Nothing is written so.
 
 Its records are Fernet tokens that name no writer and no place: one that was moved, repeated or taken out is not
-noticed. So they are read only on request.
+noticed. So they are read only on request, and refused otherwise: a history that is there must not look empty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from standfast.backends.sealed.records import ALTERED, Foreign, unopened
+from standfast.backends.sealed.records import ALTERED, NOT_SEALED, Foreign, unopened
+from standfast.ground.errors import SealKeyError
 from standfast.sessions.port import Name
 
 if TYPE_CHECKING:
@@ -31,6 +32,27 @@ class EncryptedEnvelope(TypedDict):
 INFO = b"agents.session-store.hkdf.v1"
 
 
+def refuse(name: Name, data: bytes) -> bytes:
+    """Raise SealKeyError for a record in the SDK's format; every other one is a record that is not sealed."""
+    if _payload(data) is None:
+        return unopened(data, NOT_SEALED)
+    raise SealKeyError(
+        f"{name.kind} {name.id!r} has records that the OpenAI Agents SDK encrypted; nothing was changed",
+        "Open it with reads_sdk_data=True and the SDK's key to read them. If they belong to nobody, open it with "
+        "unreadable='leave_out', and call repair().",
+    )
+
+
+def _payload(data: bytes) -> bytes | None:
+    """The token in a record of the SDK; None if the record has another format."""
+    try:
+        record = json.loads(data)
+        token: bytes | None = record["payload"].encode() if record["__enc__"] == 1 else None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return token
+
+
 def reader(secrets: Iterable[bytes], ttl_s: float | None) -> Foreign:
     """What opens the SDK's records with any of these secrets; with a `ttl_s`, only those that are not older."""
     masters = list(secrets)
@@ -39,9 +61,8 @@ def reader(secrets: Iterable[bytes], ttl_s: float | None) -> Foreign:
     def opened(name: Name, data: bytes) -> bytes | None:
         from cryptography.fernet import InvalidToken
 
-        try:
-            token = json.loads(data)["payload"].encode()
-        except (ValueError, LookupError, TypeError, AttributeError):
+        token = _payload(data)
+        if token is None:
             return unopened(data, ALTERED)
         if name.id not in ciphers:
             ciphers.clear()  # a reader belongs to one session; forks are read through their own

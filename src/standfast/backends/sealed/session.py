@@ -40,7 +40,8 @@ class EncryptedSession(StoredSession):
     `encryption_key` is one secret; `keys` are several by their ids, of which `current` seals what is written, and all
     of them read. `tenant` is authenticated with every record. With `session_keys` (a `KeyFile`), a session can be
     erased by destroying its own key. `ttl` in seconds: items are not shown longer than that after they were written.
-    `reads_sdk_data`: items that the OpenAI Agents SDK has encrypted with the same key are shown too.
+    `reads_sdk_data`: items that the OpenAI Agents SDK has encrypted with the same key are shown too; without it, a
+    record in the SDK's format is a SealKeyError.
     `unreadable="leave_out"`: records whose key is missing are corrupt records, in place of an error.
     """
 
@@ -72,6 +73,8 @@ class EncryptedSession(StoredSession):
             "unreadable": unreadable,
         }  # fmt: skip
         foreign = sdk_rows.reader(ring.secrets.values(), ttl) if reads_sdk_data else None
+        if foreign is None and unreadable == "raise":
+            foreign = sdk_rows.refuse
         self._records = Records(ring, ttl_s=ttl, unreadable=unreadable, foreign=foreign)
         self._found: SealedCarrier | None = None
         super().__init__(
