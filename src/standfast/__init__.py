@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from .backends.postgres.session import PostgresSession
     from .backends.redis.session import RedisSession
     from .backends.sealed.key_file import KeyFile
-    from .backends.sealed.keys import ErasureReceipt, SessionKeys
+    from .backends.sealed.keys import ErasureReceipt, SessionKeys, key_from_password
     from .backends.sealed.sdk_rows import EncryptedEnvelope
     from .backends.sealed.session import EncryptedSession
     from .backends.sqlalchemy.session import SQLAlchemySession
@@ -727,6 +727,7 @@ __all__ = [
     "import_session",
     "input_guardrail",
     "is_openai_responses_compaction_aware_session",
+    "key_from_password",
     "mcp_tools_span",
     "mend_store",
     "move_to_conversation",

@@ -154,7 +154,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "backends.sqlalchemy.session": ("SQLAlchemySession",),
     "backends.sealed.session": ("EncryptedSession",),
     "backends.sealed.sdk_rows": ("EncryptedEnvelope",),
-    "backends.sealed.keys": ("ErasureReceipt", "SessionKeys"),
+    "backends.sealed.keys": ("ErasureReceipt", "SessionKeys", "key_from_password"),
     "backends.sealed.key_file": ("KeyFile",),
     "words.items": (
         "InputItem",

@@ -23,6 +23,7 @@ from standfast import (
     CallerError,
     EncryptedSession,
     InMemorySession,
+    InvalidSettingError,
     KeyFile,
     OpenAIResponsesCompactionSession,
     ReadBudgetError,
@@ -32,6 +33,7 @@ from standfast import (
     SessionErasedError,
     SQLiteSession,
     function_tool,
+    key_from_password,
 )
 from standfast.backends.sealed.keys import Key, KeyRing
 from standfast.backends.sealed.records import Records, authors_of, cell_place, place_of
@@ -270,6 +272,43 @@ async def test_a_wrong_key_is_an_error_and_changes_nothing(book: Book) -> None:
             await operation
     assert book.rows() == before
     wrong.close()
+
+
+async def test_a_short_key_is_reported_once_and_a_long_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    """A reader of the store can guess a short key: nothing slows the guessing."""
+    for key in ("summer2026", "summer2026", os.urandom(32), base64.urlsafe_b64encode(os.urandom(32)).decode()):
+        EncryptedSession("a", InMemorySession("a"), keys={"short-key-test": key}, current="short-key-test").close()
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert "'short-key-test' has 10 bytes" in warning
+    assert "key_from_password" in warning
+    assert "summer" not in warning
+
+
+def test_a_key_that_is_nearly_base64_is_refused(book: Book) -> None:
+    """Otherwise different texts would be one key."""
+    for nearly in (SECRET + "\n", " " + SECRET, SECRET[:20] + "!" + SECRET[20:], SECRET[:-2] + "t="):
+        with pytest.raises(InvalidSettingError, match="not exact base64"):
+            book.open(encryption_key=nearly)
+    standard = base64.b64encode(b"\xff" * 32).decode()
+    assert "/" in standard
+    book.open(encryption_key=standard).close()
+
+
+async def test_a_key_from_a_password_reads_what_it_wrote(book: Book, caplog: pytest.LogCaptureFixture) -> None:
+    key = key_from_password("correct horse battery staple", salt=b"kept in settings")
+    assert key == key_from_password("correct horse battery staple", salt=b"kept in settings")
+    # Data is sealed with it, so these bytes never change.
+    assert key.hex() == "d563e8734d9144bc1725d2e035941f0ebbf76090fbbe76417b2f712ab71fb850"
+    session = await filled(book, encryption_key=key)
+    assert len(await session.get_items()) == 4
+    assert not caplog.records
+    session.close()
+
+
+@pytest.mark.parametrize(("password", "salt"), [("", b"s" * 16), (b"bytes", b"s" * 16), ("p", b"short"), ("p", "text")])
+def test_a_password_needs_text_and_a_salt(password: Any, salt: Any) -> None:
+    with pytest.raises(InvalidSettingError):
+        key_from_password(password, salt=salt)
 
 
 async def test_one_row_with_another_key_hides_no_others(book: Book) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import struct
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple, Protocol
 
 from cryptography.hazmat.primitives import hashes
@@ -20,6 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from standfast.ground.errors import InvalidSettingError, SealKeyError
+from standfast.ground.log_helpers import session_logger
 
 KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 ONLY_KEY_ID = "default"
@@ -27,6 +30,13 @@ ONLY_KEY_ID = "default"
 
 CHECK_BYTES = 4
 # What a record says of its key: enough to tell a wrong key from an altered record, and nothing that helps to find it.
+
+SECRET_BYTES = 32
+"""The length of a random key. HKDF does not slow an attacker who guesses a shorter one."""
+
+SALT_BYTES_MIN = 16
+SCRYPT_COST, SCRYPT_BLOCK, SCRYPT_BYTES_MAX = 2**17, 8, 2**28
+# 128 MiB and some tenths of a second for each guess. The result is a key of stored data, so these never change.
 
 CACHED_MAX = 1024
 # Deriving takes some twenty microseconds; a store-wide reader of runs may meet many sessions.
@@ -94,7 +104,7 @@ class KeyRing:
         if keys is None:
             if current is not None:
                 raise InvalidSettingError("current was given without keys", "Give keys={...} with it.")
-            return cls({ONLY_KEY_ID: secret_bytes(encryption_key)}, ONLY_KEY_ID, tenant, session_keys)
+            return cls({ONLY_KEY_ID: _secret(ONLY_KEY_ID, encryption_key)}, ONLY_KEY_ID, tenant, session_keys)
         wrong = [key_id for key_id in keys if not isinstance(key_id, str) or not KEY_ID.match(key_id)]
         if wrong:
             raise InvalidSettingError(
@@ -104,7 +114,7 @@ class KeyRing:
             raise InvalidSettingError(
                 f"current={current!r} is none of the keys {sorted(keys)}", "Name the key that new records get."
             )
-        return cls({key_id: secret_bytes(key) for key_id, key in keys.items()}, current, tenant, session_keys)
+        return cls({key_id: _secret(key_id, key) for key_id, key in keys.items()}, current, tenant, session_keys)
 
     def sealing(self, scope: str) -> Key:
         """The key that new records of a scope get."""
@@ -143,19 +153,69 @@ def _derived(secret: bytes, own: bytes, tenant: str, scope: str) -> Key:
     return Key(AESGCM(made[:32]), made[32:])
 
 
+def key_from_password(password: str, *, salt: bytes) -> bytes:
+    """Derive a key of 32 bytes from a password by scrypt (N=2**17, r=8, p=1), which makes each guess expensive.
+
+    `salt` is at least 16 random bytes, made once and kept: the same password with another salt is another key. The
+    salt is not a secret. A call takes some tenths of a second and 128 MiB, so call this function once, at the start
+    of the program. Prefer a random key: the password stays the weakest part.
+    """
+    if not isinstance(password, str) or not password:
+        raise InvalidSettingError("the password is empty or not text", "Give a long password, or use a random key.")
+    if not isinstance(salt, bytes) or len(salt) < SALT_BYTES_MIN:
+        raise InvalidSettingError(
+            f"the salt is shorter than {SALT_BYTES_MIN} bytes, or not bytes",
+            f"Make it once with os.urandom({SALT_BYTES_MIN}), and store it beside the program's settings.",
+        )
+    return hashlib.scrypt(
+        text_bytes(password), salt=salt, n=SCRYPT_COST, r=SCRYPT_BLOCK, p=1, maxmem=SCRYPT_BYTES_MAX, dklen=SECRET_BYTES
+    )
+
+
 def secret_bytes(key: object) -> bytes:
-    """A key as the OpenAI Agents SDK reads it: 32 bytes in URL-safe base64, or else the text itself."""
+    """A key as the OpenAI Agents SDK reads it: 32 bytes in URL-safe base64, or else the text itself.
+
+    A text that decodes to 32 bytes only when some of its characters are skipped is refused: otherwise several texts
+    would be one key.
+    """
     if isinstance(key, str):
         try:
             found = base64.urlsafe_b64decode(key)
         except (binascii.Error, ValueError):
             found = b""
-        key = found if len(found) == 32 else key.encode()
+        if len(found) != SECRET_BYTES:
+            key = key.encode()
+        elif base64.urlsafe_b64encode(found).decode() != key.replace("+", "-").replace("/", "_"):
+            raise InvalidSettingError(
+                "an encryption key is not exact base64: it has further characters, such as a line end, or stray bits",
+                "Strip the text, or encode the key anew: base64.urlsafe_b64encode(key).",
+            )
+        else:
+            key = found
     if not isinstance(key, bytes) or not key:
         raise InvalidSettingError(
             "an encryption key is empty or no text", "Give 32 random bytes, for example base64 of os.urandom(32)."
         )
     return key
+
+
+def _secret(key_id: str, key: object) -> bytes:
+    """A key as bytes, with a warning if it can be guessed."""
+    secret = secret_bytes(key)
+    if len(secret) < SECRET_BYTES:
+        _warn_of_short_key(key_id, len(secret))
+    return secret
+
+
+@cache
+def _warn_of_short_key(key_id: str, length: int) -> None:
+    """Log the warning once in a process for each key id and length: sessions are opened for every request."""
+    session_logger.warning(
+        "encryption key %r has %d bytes and can be guessed by a reader of the store; use 32 random bytes, or derive "
+        "the key with standfast.key_from_password",
+        key_id,
+        length,
+    )
 
 
 def text_bytes(text: str) -> bytes:
