@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from standfast.backends.redis.exchange import Exchange, answers
 from standfast.backends.redis.keys import Keys, to_bytes, to_text
 from standfast.backends.redis.policy import ASKED, Policy
 from standfast.ground.errors import NotADatabaseError, SchemaTooNewError
+from standfast.ground.log_helpers import session_logger as _log
 
 LAYOUT = 1
 
@@ -26,7 +29,7 @@ class Greeting:
         self.is_readable = True
 
     def before_writing(self) -> Exchange[None]:
-        """Refuse a second layout, and warn of a server that evicts keys."""
+        """Refuse a second layout and a prefix that continues another, and warn of a server that evicts keys."""
         if not self.has_one_layout:
             other = Keys(self._keys.prefix, "sdk" if self._keys.layout == "tagged" else "tagged")
             indexes = [keys.index(bucket, "session") for keys in (self._keys, other) for bucket in keys.buckets]
@@ -34,6 +37,11 @@ class Greeting:
             there = yield from answers([("EXISTS", index) for index in indexes])
             count = len(self._keys.buckets)
             _check_not_mixed(sum(there[:count]), sum(there[count:]), self._keys)
+            if shorter := self._keys.shorter_prefixes:
+                # An error is not an answer: this user may be allowed to see the keys below its own prefix only.
+                found = yield [("EXISTS", Keys(prefix, "sdk").index(0, "session")) for prefix in shorter], True
+                met = [prefix for prefix, is_used in zip(shorter, found, strict=True) if is_used == 1]
+                _check_not_continued(met, sum(there[:count]), self._keys.prefix)
         if self._policy.is_unknown:
             (about,) = yield [ASKED], True
             self._policy.told(about)
@@ -56,6 +64,20 @@ def _check_not_mixed(own: int, others: int, keys: Keys) -> None:
             f"sessions below {keys.prefix!r} are kept in the other layout, and none in layout {keys.layout!r}",
             "Give all workers the same layout=, or choose another key_prefix for this one.",
         )
+
+
+def _check_not_continued(shorter: Sequence[str], own: int, prefix: str) -> None:
+    """Refuse to begin below a prefix that continues one in use: an id below the shorter one could name these keys.
+
+    Where both are in use already this is logged: what is there must stay within reach.
+    """
+    if not shorter:
+        return
+    what = f"sessions are kept below {shorter[0]!r}, which {prefix!r} continues: an id there can name a session here"
+    if own:
+        _log.warning("%s; move one of the two to a prefix that does not begin the other", what)
+        return
+    raise NotADatabaseError(what, "Choose a key_prefix that neither continues nor begins another one.")
 
 
 def _check_layout(found: bytes | str | None, prefix: str) -> None:

@@ -62,6 +62,12 @@ class Keys:
         return f"{self.prefix}:standfast-" if self.layout == "sdk" else f"{self.prefix}:{{sf{bucket}}}:"
 
     @property
+    def shorter_prefixes(self) -> list[str]:
+        """The prefixes that this one continues: in layout "sdk" a session id below one of them can name its keys."""
+        parts = self.prefix.split(":")
+        return [short for end in range(1, len(parts)) if (short := ":".join(parts[:end]))]
+
+    @property
     def buckets(self) -> range:
         """All that there are."""
         return range(BUCKETS if self.layout == "tagged" else 1)
