@@ -32,8 +32,10 @@ from standfast import (
     SealKeyError,
     SessionErasedError,
     SQLiteSession,
+    copy_sessions,
     function_tool,
     key_from_password,
+    store_of,
 )
 from standfast.backends.sealed.keys import Key, KeyRing
 from standfast.backends.sealed.records import Records, authors_of, cell_place, place_of
@@ -245,6 +247,196 @@ async def test_a_saved_run_cannot_be_put_in_place_of_another(book: Book) -> None
     assert (await store.load_run("r1")).head == b"one"  # type: ignore[union-attr]
     with pytest.raises(SealBrokenError):
         await store.load_run("r2")
+    session.close()
+
+
+# --- what a store may take away ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("writer", "place"), [(None, 0), (None, 1), (None, 3), ("run-1", 1), ("run-1", 2), ("run-1", 3)]
+)
+async def test_a_row_taken_out_is_noticed(book: Book, writer: str | None, place: int) -> None:
+    session = await filled(book, writer=writer)
+    book.alter("DELETE FROM agent_messages WHERE id = ?", book.rows()[place][0])
+    for reading in (session.get_items(), session.corrupt_records(), session.fork("b")):
+        with pytest.raises(SealBrokenError, match="rows of session 'a' were removed"):
+            await reading
+    session.close()
+    left = [message(f"number {n}") for n in range(4) if n != place]
+    accepting = book.open(unreadable="leave_out")
+    assert await accepting.get_items() == left
+    await accepting.reseal()
+    accepting.close()
+    again = book.open()
+    assert await again.get_items() == left
+    again.close()
+
+
+async def test_a_history_taken_out_whole_is_noticed(book: Book) -> None:
+    session = await filled(book)
+    book.alter("DELETE FROM agent_messages")
+    for limit in (None, 1):
+        with pytest.raises(SealBrokenError):
+            await session.get_items(limit)
+    session.close()
+
+
+@pytest.mark.parametrize("cell", ["s/top", "s/holes"])
+async def test_the_head_can_be_neither_removed_nor_altered(book: Book, cell: str) -> None:
+    session = await filled(book, writer="run-1")
+    assert await session.pop_item() == HISTORY[-1]
+    await session.append([message("behind it")], writer="run-1", start=4)
+    assert len(await session.get_items()) == 4
+    session.close()
+    where = "FROM agent_messages_standfast_cells WHERE CAST(name AS TEXT) = ?"
+    with closing(sqlite3.connect(book.path)) as db:
+        (stored,) = db.execute(f"SELECT value {where}", (cell,)).fetchone()
+    altered = stored[:-1] + bytes([stored[-1] ^ 1])
+    book.alter("UPDATE agent_messages_standfast_cells SET value = ? WHERE CAST(name AS TEXT) = ?", altered, cell)
+    await _refuses_to_read(book)
+    book.alter(f"DELETE {where}", cell)
+    await _refuses_to_read(book)
+
+
+async def _refuses_to_read(book: Book) -> None:
+    session = book.open()
+    with pytest.raises(SealBrokenError):
+        await session.get_items()
+    session.close()
+
+
+@pytest.mark.parametrize("writer", [None, "run-1"])
+async def test_an_old_row_is_never_the_newest(book: Book, writer: str | None) -> None:
+    """A run with a limited history would take an old "yes, do it" for the latest word."""
+    session = await filled(book, writer=writer)
+    await session.add_items([message("no")])
+    for _, data in book.rows()[:4]:
+        book.alter("INSERT INTO agent_messages (session_id, message_data) VALUES ('a', ?)", data)
+        for limit in (1, 2, 3):
+            assert await session.get_items(limit) == [*HISTORY, message("no")][-limit:]
+        assert (await session.page(limit=1)).items == [message("no")]
+        assert len(await session.corrupt_records()) == 1
+        book.alter("DELETE FROM agent_messages WHERE id = (SELECT max(id) FROM agent_messages)")
+    assert await session.get_items() == [*HISTORY, message("no")]
+    assert await session.pop_item() == message("no")
+    session.close()
+
+
+async def test_a_cut_off_end_is_noticed_by_a_limited_read(book: Book) -> None:
+    session = await filled(book)
+    book.alter("DELETE FROM agent_messages WHERE id = (SELECT max(id) FROM agent_messages)")
+    for reading in (session.get_items(1), session.page(limit=2), session.pop_item()):
+        with pytest.raises(SealBrokenError):
+            await reading
+    session.close()
+
+
+async def test_a_repeated_row_does_not_become_the_newest_by_a_pop(book: Book) -> None:
+    session = await filled(book)
+    await session.add_items([message("no")])
+    (_, first), *_, (last, newest) = book.rows()
+    book.write(last, first)
+    book.alter("INSERT INTO agent_messages (session_id, message_data) VALUES ('a', ?)", newest)
+    assert await session.pop_item() == message("no")
+    assert await session.get_items(1) == HISTORY[-1:]
+    session.close()
+
+
+async def test_a_rewound_row_cannot_be_put_back_as_the_newest(book: Book) -> None:
+    session = await filled(book, writer="run-1")
+    _, rewound = book.rows()[-1]
+    await session.rewind(writer="run-1", to=3)
+    book.alter("INSERT INTO agent_messages (session_id, message_data) VALUES ('a', ?)", rewound)
+    for reading in (session.get_items(), session.get_items(1)):
+        with pytest.raises(SealBrokenError):
+            await reading
+    session.close()
+
+
+async def test_what_was_taken_away_with_reason_is_not_missed(book: Book) -> None:
+    """Pops, rewinds, replacing, undo and forks leave numbers out, and writers go on behind them."""
+    session = await filled(book, writer="run-1")
+    await session.add_items(HISTORY)
+    expected = [*HISTORY, *HISTORY]
+
+    async def agrees() -> None:
+        assert await session.get_items() == expected
+        assert await session.get_items(2) == expected[-2:]
+        assert await session.corrupt_records() == []
+
+    for _ in range(5):
+        assert await session.pop_item() == expected.pop()
+    await agrees()
+    await session.append([message("behind a pop")], writer="run-1", start=4)
+    expected.append(message("behind a pop"))
+    await agrees()
+    await session.rewind(writer="run-1", to=1)
+    del expected[1:]
+    await agrees()
+    for number in range(1, 4):
+        await session.append([message(f"again {number}")], writer="run-1", start=number)
+        expected.append(message(f"again {number}"))
+    await agrees()
+    upto = await session.head()
+    await session.append([message("tail")], writer="run-1", start=4)
+    assert await session.pop_item() == message("tail")
+    await session.append([message("tail 2")], writer="run-1", start=5)
+    await session.replace([message("summary")], upto=upto)
+    before, expected = [*expected, message("tail 2")], [message("summary"), message("tail 2")]
+    await agrees()
+    fork = await session.fork("b")
+    await fork.append([message("in the fork")], writer="run-1", start=6)
+    assert await fork.get_items() == [*expected, message("in the fork")]
+    (generation,) = await session.generations()
+    await session.restore(generation.id)
+    expected = before
+    await agrees()
+    await session.append([message("last")], writer="run-1", start=6)
+    expected.append(message("last"))
+    await agrees()
+    await session.clear_session()
+    expected = []
+    await agrees()
+    await session.append([message("anew")], writer="run-1", start=7)
+    expected = [message("anew")]
+    await agrees()
+    for one in (session, fork):
+        one.close()
+
+
+async def test_a_popped_end_of_a_writer_stays_known_in_a_copy(book: Book, tmp_path: Path) -> None:
+    session = await filled(book, writer="run-1")
+    await session.pop_item()
+    (tmp_path / "other").mkdir()
+    other = Book(tmp_path / "other")
+    await copy_sessions(store_of(book.open, "here"), store_of(other.open, "there"))
+    copied = other.open()
+    await copied.append([message("behind it")], writer="run-1", start=4)
+    assert await copied.get_items() == [*HISTORY[:3], message("behind it")]
+    for one in (session, copied):
+        one.close()
+
+
+async def test_a_hidden_open_run_is_noticed(book: Book) -> None:
+    """One DELETE must not let a conversation go past a payment that waits."""
+    script = [[function_call("pay", {"amount": 7}, call_id="c1")], final("Done."), final("Hello.")]
+    agent = Agent(name="Clerk", tools=[pay], model=ScriptedModel(script))
+    session = book.open()
+    waiting = await Runner.run(agent, "Pay 7.", session=session)
+    book.alter("DELETE FROM agent_messages_standfast_cells WHERE CAST(name AS TEXT) LIKE 'r/%'")
+    again = book.open()
+    with pytest.raises(SealBrokenError, match="has not ended, and its note was removed"):
+        await Runner.run(agent, "Never mind.", session=again)
+    again.close()
+    looking = book.open(unreadable="leave_out")
+    state = waiting.to_state()
+    state.approve(waiting.interruptions[0])
+    assert (await Runner.run(agent, state, session=looking)).final_output == "Done."
+    looking.close()
+    after = book.open()
+    assert (await Runner.run(agent, "Hello.", session=after)).final_output == "Hello."
+    after.close()
     session.close()
 
 

@@ -17,6 +17,7 @@ import struct
 import time
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Literal, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -57,6 +58,11 @@ class Author(NamedTuple):
         """The header of a row."""
         return HEADER.pack(check, self.stamp, self.number, self.is_named, len(self.writer)) + self.writer
 
+    @property
+    def who(self) -> bytes:
+        """The writer or batch: names of writers never meet those of batches."""
+        return b"1" + self.writer if self.is_named else b"0" + self.writer
+
     def tag(self, replaces: int) -> Tag:
         """The tag of the row, as its author's numbers say."""
         return Tag(self.writer.decode(), self.number, replaces) if self.is_named else Tag(replaces=replaces)
@@ -88,13 +94,13 @@ def cell_place(tenant: str, name: Name, cell: str, scope: str) -> bytes:
 
 
 def authors_of(tags: Iterable[Tag | None]) -> list[Author]:
-    """The authors of new rows, written now; those of nobody in particular are one batch."""
-    stamp, batch = time.time_ns() // 1000, os.urandom(8)
+    """The authors of new rows, written now; those of nobody in particular are one batch, numbered without a gap."""
+    stamp, batch, places = time.time_ns() // 1000, os.urandom(8), count()
     return [
         Author(tag.writer.encode(), tag.ordinal, True, stamp)
         if tag is not None and tag.writer
-        else Author(batch, place, False, stamp)
-        for place, tag in enumerate(tags)
+        else Author(batch, next(places), False, stamp)
+        for tag in tags
     ]
 
 

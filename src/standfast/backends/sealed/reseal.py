@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from standfast.backends.sealed.head import HEAD_CELLS
 from standfast.backends.sealed.plans import is_open
 from standfast.sessions.port import Arrange, Cell, Change, Done, Look, Name, Plan, Range, Sight
 from standfast.sessions.rules import (
@@ -34,7 +35,7 @@ def resealed(name: Name, lane: Lane | None) -> Plan[None]:
         arrange = Arrange([Range(0, of=name)], forget=forget) if sight.mark else None
         return None, [Change(name, mark=sight.mark, cells=conditions, arrange=arrange, put=put)]
 
-    yield from until_done(Look(name, cells=CELLS, prefixes=FAMILIES), decide, lane)
+    yield from until_done(Look(name, cells=(*CELLS, *HEAD_CELLS), prefixes=FAMILIES), decide, lane)
 
 
 def _anew(cell: str, found: Cell) -> bytes | None:
