@@ -68,7 +68,7 @@ def decode_runs(value: bytes | None) -> set[str]:
 def holes_in(live: Iterable[Author], before: Iterable[Author], totals: Mapping[bytes, int]) -> Holes:
     """The holes of a history that is `live` from now on; `before` were in it.
 
-    A writer that goes on behind them begins at its total, where that is given, or after its highest number: up to
+    A writer that appends behind them begins at its total, where that is given, or after its highest number: up to
     there, what is not live is missing with reason.
     """
     following: dict[bytes, int] = {}

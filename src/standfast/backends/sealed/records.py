@@ -94,7 +94,7 @@ def cell_place(tenant: str, name: Name, cell: str, scope: str) -> bytes:
 
 
 def authors_of(tags: Iterable[Tag | None]) -> list[Author]:
-    """The authors of new rows, written now; those of nobody in particular are one batch, numbered without a gap."""
+    """Return the authors of new rows, written now; rows without a writer are one batch, numbered without a gap."""
     stamp, batch, places = time.time_ns() // 1000, os.urandom(8), count()
     return [
         Author(tag.writer.encode(), tag.ordinal, True, stamp)

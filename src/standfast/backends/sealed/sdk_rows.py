@@ -38,7 +38,7 @@ def refuse(name: Name, data: bytes) -> bytes:
         return unopened(data, NOT_SEALED)
     raise SealKeyError(
         f"{name.kind} {name.id!r} has records that the OpenAI Agents SDK encrypted; nothing was changed",
-        "Open it with reads_sdk_data=True and the SDK's key to read them. If they belong to nobody, open it with "
+        "Open it with reads_sdk_data=True and the SDK's key to read them. If they are not needed, open it with "
         "unreadable='leave_out', and call repair().",
     )
 
