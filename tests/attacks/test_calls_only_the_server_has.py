@@ -168,7 +168,7 @@ async def test_a_run_that_had_sent_nothing_finds_what_came_to_the_conversation_s
             return await Runner.resume(agent, "r0", run_store=store)
         return await said(agent, "and now?", conversation, store, **FIRST)
 
-    with pytest.raises(UnfinishedRunError, match="run 'r1' .* has not ended"):
+    with pytest.raises(UnfinishedRunError, match=r"run 'r1' .* has not ended"):
         await repeat()
     assert (await Runner.resume(agent, "r1", run_store=store)).final_output == "done"
     assert (await repeat()).final_output == "yes"
