@@ -20,7 +20,7 @@ from standfast.engine.codec import (
     may_go_on,
 )
 from standfast.engine.decisions import undecided, undecided_call, undecided_ledger
-from standfast.engine.run import Run, evolve
+from standfast.engine.run import Call, Owner, evolve
 from standfast.engine.run_store import LogTail, SavedRun
 from standfast.engine.upgrades import SCHEMAS
 from standfast.ground.errors import CorruptRecordError, ExportFileError, RunStateError, StandfastError
@@ -67,9 +67,10 @@ def _own_run(seen: Picture, run: RunPicture) -> RunPicture:
             f"run {run.run_id!r} came with session {seen.session_id!r} and belongs to another one; nothing was changed",
             "Do not use this source: its author may want to act in that session.",
         )
-    if head.get("ended", run.run_id) != run.run_id:
+    if _run_id(head) not in (None, run.run_id):
         raise RunStateError(
-            f"run {run.run_id!r} holds the end of another run; nothing was changed", "Take another copy of the session."
+            f"run {run.run_id!r} holds another run, or its end; nothing was changed",
+            "Take another copy of the session.",
         )
     labels = {name: run.labels[name] for name in LABELS if name in run.labels} | {"revision": str(run.revision)}
     return run._replace(labels=labels)
@@ -87,13 +88,23 @@ def _head(run: RunPicture) -> dict[str, Any]:
 
 def _owner(head: dict[str, Any]) -> object:
     """The session that a head of ours is about; None if it names none, because it has ended or is none of ours."""
+    if _is_call(head):
+        return head.get("session_id") or ""
     if not head or "ended" in head:
         return None
-    if head["schema"] == talk_codec.SCHEMA:
-        return head.get("session_id")
     spec = head.get("spec")
     owner = spec.get("owner") if isinstance(spec, dict) else None
     return owner.get("id", "") if isinstance(owner, dict) and owner.get("kind") == "session" else ""
+
+
+def _run_id(head: dict[str, Any]) -> object:
+    """The run that a voice call, or the end of a run, says it is; None for another head."""
+    return head.get("run_id", "") if _is_call(head) else head.get("ended")
+
+
+def _is_call(head: dict[str, Any]) -> bool:
+    """Whether a head is that of a voice call: its `ended` is a flag, where that of a run is the run's id."""
+    return head.get("schema") == talk_codec.SCHEMA
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -128,7 +139,8 @@ def _from_file(given: Exported, session_id: str | None, *, accept_runs: bool) ->
     if unknown := sorted(seen.others.keys() - {BRANCHES}):
         raise ValueError(f"it has a cell {unknown[0]!r}, which is none of a session's own")
     _, runs = own(seen._replace(others={}), given.runs)
-    runs = [_checked(run, is_signed=given.is_signed) for run in runs]
+    comes = accept_runs and session_id is None
+    runs = [_checked(run, is_signed=given.is_signed, comes=comes) for run in runs]
     others = {name: renewed(session_id or seen.session_id, cell) for name, cell in seen.others.items()}
     seen = seen._replace(session_id=session_id or seen.session_id, others=others)
     if session_id is not None:
@@ -143,8 +155,11 @@ def _from_file(given: Exported, session_id: str | None, *, accept_runs: bool) ->
     return FromFile(seen, acting, ()) if accept_runs else FromFile(seen, [], ids)
 
 
-def _checked(run: RunPicture, *, is_signed: bool) -> RunPicture:
-    """Decode a run into its type, and drop what people decided about it unless the file is signed."""
+def _checked(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
+    """Decode a run into its type, and drop what people decided about it unless the file is signed.
+
+    `comes`: whether it is stored also if it can still act.
+    """
     if run.labels.get("status") not in STATUSES or "agent" not in run.labels:
         raise ValueError(f"run {run.run_id!r} has no status that a run can have")
     saved = SavedRun(run.run_id, run.revision, run.head, {log: tuple(some) for log, some in run.logs.items()})
@@ -153,8 +168,11 @@ def _checked(run: RunPicture, *, is_signed: bool) -> RunPicture:
         if run.status not in ENDED and not is_signed:
             raise ValueError(f"run {run.run_id!r} can still act, and is none that this release can read")
         return run
-    if head["schema"] == talk_codec.SCHEMA:
+    is_checked_inside = not is_signed and (comes or not may_go_on(run.status, run.head))
+    if _is_call(head):
         talk = talk_codec.decode_saved(saved)
+        if is_checked_inside:
+            _refuse_foreign_children(run, [one.call for one in talk.calls])
         checked = run if is_signed else _undecided_call(run, talk)
         return _labelled(checked, talk.run_id, talk.status, talk.agent)
     if has_ended(saved):
@@ -162,7 +180,8 @@ def _checked(run: RunPicture, *, is_signed: bool) -> RunPicture:
         checked = _labelled(run, run.run_id, ending.status, ending.agent)
     else:
         found = decode_saved(saved)
-        _refuse_foreign_children(run, found, is_signed=is_signed)
+        if is_checked_inside:
+            _refuse_foreign_children(run, found.calls)
         found = found if is_signed else undecided(found)
         checked = run if is_signed else _encoded(run, encode_head(found), encode_tails(found, {}))
         checked = _labelled(checked, found.spec.run_id, found.status, found.progress.agent)
@@ -187,15 +206,13 @@ def _encoded(run: RunPicture, head: bytes, tails: dict[str, LogTail]) -> RunPict
     return run._replace(head=head, logs={log: list(tail.records) for log, tail in tails.items()})
 
 
-def _refuse_foreign_children(run: RunPicture, found: Run, *, is_signed: bool) -> None:
-    """Refuse a run inside a call that has a session of its own, in a file that is not signed: it would act there."""
-    for call in found.calls:
-        child = call.child
-        if child is None:
-            continue
-        if child.spec.owner.kind == "session" and child.spec.owner.id != found.spec.owner.id and not is_signed:
+def _refuse_foreign_children(run: RunPicture, calls: Sequence[Call]) -> None:
+    """Refuse a run inside a call that is on another conversation, in a file that is not signed: it would act there."""
+    for child in (call.child for call in calls if call.child is not None):
+        owner = child.spec.owner
+        if owner.kind in ("session", "conversation") and owner != Owner("session", run.labels["session"]):
             raise RunStateError(
-                f"run {run.run_id!r} has a run inside it on session {child.spec.owner.id!r}; nothing was imported",
+                f"run {run.run_id!r} has a run inside it on {owner.kind} {owner.id!r}; nothing was imported",
                 "Only a signed file may bring it: export and import it with key=, or import it without its runs.",
             )
-        _refuse_foreign_children(run, child, is_signed=is_signed)
+        _refuse_foreign_children(run, child.calls)
