@@ -184,6 +184,20 @@ async def test_only_the_key_that_signed_a_file_opens_its_decisions(tmp_path: Pat
     assert await recovered(target) == []  # without the key it is a file like any other
 
 
+async def test_a_call_that_pretends_to_have_a_run_inside_it_is_not_approved_by_that(tmp_path: Path) -> None:
+    """C16: a call whose own run waits inside was let run before; only an agent's call has such a run."""
+
+    def begun(values: dict[str, Any]) -> None:
+        inner = {"spec": {"run_id": "inner", "agent": "clerk"}, "progress": {"agent": "clerk", "ended": True}}
+        inside = {**inner, "views": [{"base": [], "tail": 0}]}
+        values["head"]["turn"]["calls"][0].update(state="asked", reason=None, kind="agent", child=inside)
+
+    data, target = await exported_with_a_run(tmp_path / "home.db", decided=False), tmp_path / "target.db"
+    done = await import_session(target, io.BytesIO(forged(data, "run", begun)), accept_runs=True)
+    assert done.moved == ("run-7",)
+    assert await recovered(target) == []
+
+
 async def test_a_run_inside_a_call_on_a_session_of_its_own_comes_from_a_signed_file_only(tmp_path: Path) -> None:
     source, file, target = tmp_path / "home.db", tmp_path / "one.jsonl", tmp_path / "target.db"
     inner = Desk([asks(pay(1_000_000, "inner-1")), says("Paid.")])
@@ -198,6 +212,7 @@ async def test_a_run_inside_a_call_on_a_session_of_its_own_comes_from_a_signed_f
     await export_session(source, "one", file, move=True, key=KEY)
     with pytest.raises(RunStateError, match="has a run inside it on session 'two'"):
         await import_session(target, file, accept_runs=True)
+    assert (await import_session(target, file)).left == ("run-7",)  # as the error says: without its runs
     assert (await import_session(target, file, accept_runs=True, key=KEY)).moved == ("run-7",)
     await session.close()
     await own_session.close()

@@ -69,7 +69,7 @@ async def approval_of(
     owner: DecisionOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
 ) -> CallWaits | CallRefused | None:
     """None if the call may run; else that it waits for a person, or what the model reads in its place."""
-    if call.child is not None and call.decision is None:
+    if call.child is not None and call.decision is None and tool.agent_tool is not None:
         return None  # it was let run before, and its own run waits inside
     book = context.approvals
     kind = CUSTOM_CALL if isinstance(tool, CustomTool) else "function"
