@@ -9,8 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from standfast import EncryptedSession, KeyFile, SQLiteSession
 from standfast.conformance import message
+from standfast.ground.errors import StoreUnavailableError
 
 LOCKING = """
 import sqlite3, sys
@@ -88,3 +91,12 @@ def test_a_destroyed_key_is_in_no_journal(tmp_path: Path) -> None:
     keys.close()
     assert journal.stat().st_nlink == 2
     assert not [file for file in tmp_path.iterdir() if own in file.read_bytes()]
+
+
+@pytest.mark.parametrize("folder", ["there.txt", "x" * 300, "not/there"])
+def test_a_key_file_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path, folder: str) -> None:
+    """A file in place of the folder, and a name that is too long, were errors of the operating system."""
+    (tmp_path / "there.txt").write_text("")
+    with pytest.raises(StoreUnavailableError, match="cannot be used") as caught:
+        KeyFile(tmp_path / folder / "keys.db").key_of("", "session/a", make=True)
+    assert caught.value.remedy == "Check its folder, rights and disk."

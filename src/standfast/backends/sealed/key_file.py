@@ -137,7 +137,7 @@ class KeyFile:
             try:
                 with self._gate:
                     return work(self._opened())
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 if _is_busy(error) and time.monotonic() < deadline:
                     time.sleep(_PAUSE_S)
                     continue
@@ -178,7 +178,7 @@ class KeyFile:
         self._gate, self._connection, self._closes, self._known = threading.Lock(), None, None, {}
 
 
-def _is_busy(error: sqlite3.Error) -> bool:
+def _is_busy(error: sqlite3.Error | OSError) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
