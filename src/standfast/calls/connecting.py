@@ -132,6 +132,7 @@ class Connecting:
     async def connect(self, _: Do) -> None:
         """Make a new connection after one was lost, with growing waits; past the bound the call ends."""
         scope, delay = self._scope, self._first_s
+        failure: Exception | None = None
         for attempt in range(self._attempts):
             if attempt:
                 await asyncio.sleep(delay)
