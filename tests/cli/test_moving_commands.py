@@ -74,6 +74,9 @@ def test_in_a_pipe_from_one_store_to_the_other(tmp_path: Path) -> None:
     cut = subprocess.run([*command, "import", other, "-"], input=wrote.stdout[:-100], capture_output=True, check=False)
     assert cut.returncode == 5
     assert b"was damaged" in cut.stderr
+    new = tmp_path / "c.db"
+    subprocess.run([*command, "import", new, "-"], input=wrote.stdout[:-100], capture_output=True, check=False)
+    assert not new.exists()
 
 
 def test_runs_of_a_file_come_in_when_asked_for_and_decisions_with_the_key(
@@ -97,7 +100,9 @@ def test_runs_of_a_file_come_in_when_asked_for_and_decisions_with_the_key(
     assert entry.main(["sessions", "import", str(signed), str(file), "--runs", "--key-file", str(key)]) == 0
     assert "wait again" not in capsys.readouterr().err
     assert entry.main(["sessions", "import", str(signed), str(file), "--as", "another talk"]) == 0
-    assert "session another talk imported" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "session another talk imported" in said.out
+    assert "run of talk (no run comes under another id: leave --as out)" in said.err
     for place, status in ((signed, "ready"), (unsigned, "paused")):
         assert entry.main(["runs", "ls", str(place), "--json"]) == 0
         assert [json.loads(line)["status"] for line in capsys.readouterr().out.splitlines()] == [status]

@@ -152,18 +152,22 @@ async def import_session(args: argparse.Namespace, out: Output) -> int:
 
     if args.file != "-" and os.path.isdir(args.file):
         raise UsageError(f"{args.file} is a directory", "Give the file that `sessions export` wrote.")
-    async with open_store(store_named(args), create=True, timeout_s=args.timeout) as store:
+    store = open_store(store_named(args), create=True, timeout_s=args.timeout)
+    try:  # not entered: a file that is refused makes no store
         done = await exporting.import_session(
             store, sys.stdin.buffer if args.file == "-" else args.file, key=_key(args), accept_runs=args.runs,
             session_id=args.session_id,
         )  # fmt: skip
+    finally:
+        await store.close()
     if out.as_json:
         out.record("standfast.imported/1", _fields(done))
     else:
         was = {"equal": "was there already", "ahead": "was there already, and has gone on since"}
         out.line(_said(done, was.get(done.outcome, "imported")))
     if done.left:
-        out.note(f"left in the file, because they can still act: {', '.join(done.left)} (--runs takes them in)")
+        how = "--runs takes them in" if args.session_id is None else "no run comes under another id: leave --as out"
+        out.note(f"left in the file, because they can still act: {', '.join(done.left)} ({how})")
     if done.moved and args.key_file is None:
         out.note("calls of these runs that were decided wait again: the file is not signed with a key that was given")
     if done.branches:

@@ -143,11 +143,11 @@ def _from_file(given: Exported, session_id: str | None, *, accept_runs: bool) ->
     runs = [_checked(run, is_signed=given.is_signed, comes=comes) for run in runs]
     others = {name: renewed(session_id or seen.session_id, cell) for name, cell in seen.others.items()}
     seen = seen._replace(session_id=session_id or seen.session_id, others=others)
-    if session_id is not None:
-        return FromFile(seen, [], tuple(run.run_id for run in runs))
     ended = [run for run in runs if not may_go_on(run.status, run.head)]
     acting = [run for run in runs if may_go_on(run.status, run.head)]
     ids = tuple(run.run_id for run in acting)
+    if session_id is not None:
+        return FromFile(seen, [], ids)
     for run in acting:
         if not run.token:
             raise ValueError(f"run {run.run_id!r} can still act, and was not moved into the file")
