@@ -164,7 +164,6 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
             raise RunStateError(f"run {run_id!r} has ended", "Start the next run under another run_id.")
         return None
     run = await rebuilt_from_items(scope, fresh, items, ending)
-    run = _with_costs(run, await _add_kept_usage(scope, run_id))
     if run.status == "cancelled":
         raise RunStateError(
             f"run {run_id!r} was given up and has ended",
@@ -172,6 +171,7 @@ async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
         )
     if not run.is_closed:
         await look_for_unfinished(scope, run_id, is_resumed=True)
+    run = _with_costs(run, await _add_kept_usage(scope, run_id))
     return Opened(run, _saver(scope, revision=saved.revision if saved is not None else 0, needed=saved is None))
 
 
@@ -180,14 +180,14 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
         raise another_input(fresh)
     owner_on_resume(earlier, scope.arguments.owner)
     check_saved(earlier, scope.graph)
-    scope.wrapper.usage.add(usage_of(earlier))  # what it cost before is part of what it costs
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
+        scope.wrapper.usage.add(usage_of(earlier))
         return await _look_at(scope, earlier, revision)
     # Where the store cannot lease, the revision decides between two workers: the one that saves first goes on.
     if earlier.status == "running" and scope.run_lease is not None and not _has_no_worker(scope):
         raise _marked_as_running(earlier)
-    return await _claim(scope, earlier, revision)
+    return await _claim(scope, earlier, revision, adds_usage=True)
 
 
 def _marked_as_running(run: Run) -> RunClaimedError:
@@ -268,8 +268,11 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
     return Opened(run, saver)
 
 
-async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
-    """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12)."""
+async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool = False) -> Opened:
+    """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12).
+
+    `adds_usage`: what the run cost before is not in the caller's usage yet.
+    """
     # A state of which nothing has happened is a new message in another form.
     is_resumed = revision > 0 or run.has_done_something or run.progress.turns > 0
     await look_for_unfinished(scope, run.spec.run_id, is_resumed=is_resumed)
@@ -289,6 +292,8 @@ async def _claim(scope: RunScope, run: Run, revision: int) -> Opened:
             await looked_on_server(scope, run, is_resumed=is_resumed)
     found = run
     run = advance(run, Claimed(uuid.uuid4().hex, stored=await _stored_count(scope, run)))
+    if adds_usage:
+        scope.wrapper.usage.add(usage_of(run))  # not before: a run that lets another go first comes here again
     _restore(scope, run)
     missing = await check_tools(scope, run)
     if missing:

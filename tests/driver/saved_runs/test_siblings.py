@@ -95,6 +95,14 @@ async def test_a_run_that_ends_every_worker_does_not_block_the_conversation(talk
     assert lines(talk.book).count("pay.0") == 1
 
 
+async def test_a_run_that_lets_another_go_first_counts_once_what_it_cost_before(talk: Talk) -> None:
+    """Started again under its id, it comes to its session a second time when the other one has ended."""
+    await talk.begin()
+    result = await start(clerk(talk.book), talk.path, "pay")
+    assert [(one.run_id, one.done) for one in result.unfinished] == [("look", "resumed first")]
+    assert result.context_wrapper.usage.requests == len(result.raw_responses) == 2
+
+
 class Standing:
     """Stands in a call of `look` until told."""
 
