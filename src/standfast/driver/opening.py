@@ -275,7 +275,8 @@ async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool =
     """
     # A state of which nothing has happened is a new message in another form.
     is_resumed = revision > 0 or run.has_done_something or run.progress.turns > 0
-    await look_for_unfinished(scope, run.spec.run_id, is_resumed=is_resumed)
+    is_untouched = not run.has_done_something
+    await look_for_unfinished(scope, run.spec.run_id, is_resumed=is_resumed, is_untouched=is_untouched)
     if run.spec.inside is not None and scope.arguments.moved is None:
         raise RunStateError(
             f"run {run.spec.run_id!r} is inside run {run.spec.inside!r}, which alone can go on with it",

@@ -120,9 +120,10 @@ def policy_for(given: Unfinished | None, *, is_resumed: bool) -> Unfinished:
     return "resume" if is_resumed and policy == "settle" else policy
 
 
-async def look_for_unfinished(scope: RunScope, own_id: str, *, is_resumed: bool) -> None:
+async def look_for_unfinished(scope: RunScope, own_id: str, *, is_resumed: bool, is_untouched: bool = False) -> None:
     """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done.
 
+    `is_untouched`: of this run, though it is resumed, nothing has happened yet.
     Raises SiblingFirst, before anything of this run is written, if one of them is to be resumed first.
     """
     # A run on its parent's session has no store of its own, and does not look: the outermost one there has.
@@ -134,7 +135,7 @@ async def look_for_unfinished(scope: RunScope, own_id: str, *, is_resumed: bool)
         return
     found = await _found(await _candidates(hold, own_id, store), store)
     if policy == "resume" and hold.lease is not None:
-        first = await _first_of(found, own_id, store, scope.yielding, is_resumed=is_resumed)
+        first = await _first_of(found, own_id, store, scope.yielding, is_resumed=is_resumed, is_untouched=is_untouched)
         if first is not None:
             raise SiblingFirst(first)
     scope.seen = await _seen_to(found, hold, own_id, store, policy)
@@ -226,12 +227,20 @@ async def _store_input(hold: SessionHold, one: Found | FoundCall) -> None:
 
 
 async def _first_of(
-    found: Sequence[Found | FoundCall], own_id: str, store: RunStore, yielding: Yielding, *, is_resumed: bool
+    found: Sequence[Found | FoundCall],
+    own_id: str,
+    store: RunStore,
+    yielding: Yielding,
+    *,
+    is_resumed: bool,
+    is_untouched: bool,
 ) -> Found | None:
     """Return the run that is to be resumed before this one, if there is one.
 
     Every worker answers alike, from what the store has: a run that lost its worker is before one that was decided
-    about, an older one before a younger one. So no two runs are let go first by each other.
+    about, an older one before a younger one. So no two runs are let go first by each other. A run of which nothing has
+    happened lets every one of them first, as a new message does, and none of them finds it: its input would else stand
+    between the question and the answer of a younger run.
     """
     able = [one for one in found if isinstance(one, Found) and may_go_first(one, yielding, is_resumed=is_resumed)]
     if not able:
@@ -240,7 +249,7 @@ async def _first_of(
     runs = await listed(store, session_id, until=known | {own_id} if is_resumed else known)
     age = {run.run_id: age_of(run) for run in runs}
     own = next((run for run in runs if run.run_id == own_id), None)
-    if is_resumed and own is not None and own.status == "running":
+    if is_resumed and not is_untouched and own is not None and own.status == "running":
         able = [one for one in able if one.run_id in age and age[one.run_id] < age_of(own)]
     return min(able, key=lambda one: (one.run.progress.is_ready, age.get(one.run_id, LAST)), default=None)
 

@@ -211,8 +211,9 @@ class Recovery:
     async def _by_conversation(self, runs: Iterable[RunSummary]) -> list[deque[RunSummary]]:
         """Group the runs by conversation, in which one is taken after the other; the groups stay in the given order.
 
-        A run that lost its worker is before one that was decided about, as it is for every worker that resumes one of
-        them (C15). One that has ended its workers again and again is last: it must not keep the others from their turn.
+        A run that lost its worker is before one that was decided about, or of which nothing has happened yet, as it is
+        for every worker that resumes one of them (C15). One that has ended its workers again and again is last: it must
+        not keep the others from their turn.
         """
         groups: dict[str, list[RunSummary]] = {}
         for one in runs:
@@ -228,14 +229,18 @@ class Recovery:
     async def _place_of(self, one: RunSummary) -> tuple[int, tuple[datetime, str]]:
         if one.status != "running":
             return 1, (one.updated_at, one.run_id)
-        is_first = False
+        place = 2
         try:
             async with self._session_of(one) as session:
                 saved = await self._store_of(session).load_run(one.run_id)
-            is_first = saved is None or is_call(saved) or has_ended(saved) or is_let_first(decode_saved(saved))
+            if saved is None or is_call(saved) or has_ended(saved):
+                place = 0
+            else:
+                run = decode_saved(saved)
+                place = 1 if not run.has_done_something else 0 if is_let_first(run) else 2
         except Exception as error:  # reported when the run is taken
             logger.debug("the place of run %s could not be asked: %r", one.run_id, error)
-        return 0 if is_first else 2, age_of(one)
+        return place, age_of(one)
 
     async def _has_ended_since(self, one: RecoveredRun) -> bool:
         """Whether a run that another worker had when it was this pass's turn to take it has ended by now."""

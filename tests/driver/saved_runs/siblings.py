@@ -60,6 +60,18 @@ def die_in(text: str, path: str, book: str, name: str = "Clerk") -> None:
     asyncio.run(start(clerk(book, dies=True, name=name), path, text, unfinished="ignore"))
 
 
+def die_asking(text: str, path: str, book: str) -> None:
+    """Start a run and be killed in its first request."""
+
+    def die(call: Any) -> list[Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return []
+
+    agent = clerk(book)
+    agent.model = AnsweringModel(die)
+    asyncio.run(start(agent, path, text))
+
+
 def resume(run_id: str, path: str, book: str) -> None:
     async def go() -> None:
         session = SQLiteSession(SESSION, path)

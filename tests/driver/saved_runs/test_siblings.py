@@ -13,7 +13,7 @@ from standfast import Agent, RunConfig, RunHandedOverError, Runner, SQLiteSessio
 from standfast.testing import AnsweringModel, ScriptedModel, final, function_call
 from standfast.words.model_texts import model_text
 from standfast.workers import RunJob, RunJobs
-from tests.driver.saved_runs.siblings import SESSION, clerk, die_in, pay_and_die_at, recover, resume, start
+from tests.driver.saved_runs.siblings import SESSION, clerk, die_asking, die_in, pay_and_die_at, recover, resume, start
 from tests.helpers.books import done, lines, says_unknown, short
 from tests.helpers.children import born, ended
 
@@ -93,6 +93,19 @@ async def test_a_run_that_ends_every_worker_does_not_block_the_conversation(talk
     assert deaths >= 1
     assert (await talk.status())["poison"] == "running"  # listed, and closed by no other run
     assert lines(talk.book).count("pay.0") == 1
+
+
+@pytest.mark.parametrize("go_on", [resume, recover])
+async def test_a_run_that_has_done_nothing_does_not_come_between_a_question_and_its_answer(
+    talk: Talk, go_on: Callable[..., None]
+) -> None:
+    """C15: an older run was killed in its first request, a younger one in a call. A model answers the last question."""
+    assert ended(born(die_asking, "pay", talk.path, talk.book))
+    assert ended(born(die_in, "look", talk.path, talk.book))
+    assert not ended(born(go_on, "pay", talk.path, talk.book))
+    assert (await talk.history())[:3] == ["U(look)", "C(look.0)", "O(look.0: unknown)"]
+    assert (await talk.history())[4:] == ["U(pay)"]
+    assert await talk.status() == {"pay": "paused", "look": "done"}
 
 
 async def test_a_run_that_lets_another_go_first_counts_once_what_it_cost_before(talk: Talk) -> None:
