@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from standfast import (
     Agent,
+    ApprovalError,
     InputGuardrailTripwireTriggered,
     InvalidSettingError,
     MaxTurnsExceeded,
@@ -62,6 +63,34 @@ async def test_an_output_of_a_type_is_json_every_time(tmp_path: Path):
     assert [end.as_json() for end in ends] == [
         {"run_id": "m1", "status": "done", "output": {"cents": 5}, "waiting": []}
     ] * 2
+
+
+async def test_a_decision_that_is_delivered_again_does_not_approve_values_that_were_not_shown(tmp_path: Path):
+    """C16: the next release's tool would get other values, and asks again about the same call."""
+    paid: list[Any] = []
+
+    def clerk(kind: Any) -> Agent[Any]:
+        async def pay(euros: Any) -> str:
+            paid.append(euros)
+            return "paid"
+
+        pay.__annotations__["euros"] = kind
+        steps = [[function_call("pay", '{"euros": "5"}', call_id="c1")]] if kind is int else []
+        return Agent(name="Clerk", tools=[function_tool(pay, needs_approval=True)], model=ScriptedModel(steps))
+
+    shown: Any = {"arguments": '{"euros": "5"}', "prepared_arguments": '{"euros": 5}'}
+    async with RunJobs([clerk(int)], tmp_path / "talks.db") as jobs:
+        await jobs.perform(RunJob("m1", "Clerk", "pay", "s"))
+        going_on = await jobs.decide("m1", "c1", True, by="ann", **shown)
+    assert going_on is not None
+    async with RunJobs([clerk(float)], tmp_path / "talks.db") as jobs:
+        assert (await jobs.perform(going_on)).waiting == ("c1",)
+        with pytest.raises(ApprovalError, match="not the one that was shown"):
+            await jobs.decide("m1", "c1", True, by="ann", **shown)
+        with pytest.raises(ApprovalError, match="not the one that was shown"):
+            await jobs.decide("m1", "c1", True, by="ann", prepared_arguments=shown["prepared_arguments"])
+        assert await jobs.decide("m1", "c1", True, by="ann", prepared_arguments='{"euros": 5.0}') is not None
+    assert paid == []
 
 
 @pytest.mark.parametrize("session_id", ["s", None])

@@ -53,7 +53,9 @@ async def decide(
     _check_name(by)
 
     def is_as_shown(call: Call) -> bool:
-        return arguments is None or shown_digest(call) == arguments_digest(arguments, prepared_arguments)
+        if arguments is None:
+            return prepared_arguments is None or call.prepared_arguments == prepared_arguments
+        return shown_digest(call) == arguments_digest(arguments, prepared_arguments)
 
     for attempt in range(TRIES):
         saved = await _loaded(runs, run_id)

@@ -117,12 +117,24 @@ class RunWorkflows:
         """
         return await self._enqueue(run_id, RunJob(run_id, agent, input, session_id))
 
-    async def decide(self, run_id: str, call_id: str, approve: bool, *, by: str, reason: str | None = None) -> None:
+    async def decide(
+        self,
+        run_id: str,
+        call_id: str,
+        approve: bool,
+        *,
+        by: str,
+        reason: str | None = None,
+        arguments: str | None = None,
+        prepared_arguments: str | None = None,
+    ) -> None:
         """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
 
         Raises what `Store.decide` raises. If this process dies in between, `tend` goes on with the run.
         """
-        job = await self.jobs.decide(run_id, call_id, approve, by=by, reason=reason)
+        job = await self.jobs.decide(
+            run_id, call_id, approve, by=by, reason=reason, arguments=arguments, prepared_arguments=prepared_arguments
+        )
         if job is not None:
             await self._go_on(job)
 

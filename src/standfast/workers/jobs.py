@@ -188,14 +188,24 @@ class RunJobs:
     # --- from another process ----------------------------------------------------------------------------------------
 
     async def decide(
-        self, run_id: str, call_id: str, approve: bool, *, by: str, reason: str | None = None
+        self,
+        run_id: str,
+        call_id: str,
+        approve: bool,
+        *,
+        by: str,
+        reason: str | None = None,
+        arguments: str | None = None,
+        prepared_arguments: str | None = None,
     ) -> RunJob | None:
-        """Approve or reject a call that waits, and give the job that goes on with its run.
+        """Approve or reject a call that waits, and give the job that goes on with its run; see `Store.decide`.
 
         None if other calls of the run still wait. Raises what `Store.decide` raises. Somebody who dies between this
         and putting the job into the queue leaves a run that is `ready`: `recover` finds it.
         """
-        view = await self.store.decide(run_id, call_id, approve, by=by, reason=reason)
+        view = await self.store.decide(
+            run_id, call_id, approve, by=by, reason=reason, arguments=arguments, prepared_arguments=prepared_arguments
+        )
         return None if view.waiting else await self.job_of(run_id)
 
     async def call_off(self, job: RunJob, *, by: str) -> None:

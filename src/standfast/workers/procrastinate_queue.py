@@ -96,12 +96,24 @@ class RunQueue:
         # Else it had begun, and its record says how it has ended: what is called off is saved once, and never begun.
         return view.status == "cancelled" and view.revision == 1
 
-    async def decide(self, run_id: str, call_id: str, approve: bool, *, by: str, reason: str | None = None) -> None:
+    async def decide(
+        self,
+        run_id: str,
+        call_id: str,
+        approve: bool,
+        *,
+        by: str,
+        reason: str | None = None,
+        arguments: str | None = None,
+        prepared_arguments: str | None = None,
+    ) -> None:
         """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
 
         Raises what `Store.decide` raises. If this process dies in between, the periodic job goes on with the run.
         """
-        job = await self.jobs.decide(run_id, call_id, approve, by=by, reason=reason)
+        job = await self.jobs.decide(
+            run_id, call_id, approve, by=by, reason=reason, arguments=arguments, prepared_arguments=prepared_arguments
+        )
         if job is not None:
             await self._defer(job)
 
