@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
@@ -25,7 +25,7 @@ from standfast.ground.errors import NotFoundError, RunClaimedError, RunHandedOve
 from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item
 from standfast.operators.moving import AnyStore
-from standfast.workers.jobs import ContextOf, RunJob, RunJobs, again_after_s
+from standfast.workers.jobs import ContextOf, DecisionOptions, RunJob, RunJobs, again_after_s
 
 with needed_by("workflows of DBOS"):
     from dbos import DBOS, ScheduleInput, SetWorkflowID, WorkflowHandleAsync
@@ -118,23 +118,13 @@ class RunWorkflows:
         return await self._enqueue(run_id, RunJob(run_id, agent, input, session_id))
 
     async def decide(
-        self,
-        run_id: str,
-        call_id: str,
-        approve: bool,
-        *,
-        by: str,
-        reason: str | None = None,
-        arguments: str | None = None,
-        prepared_arguments: str | None = None,
+        self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
     ) -> None:
         """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
 
         Raises what `Store.decide` raises. If this process dies in between, `tend` goes on with the run.
         """
-        job = await self.jobs.decide(
-            run_id, call_id, approve, by=by, reason=reason, arguments=arguments, prepared_arguments=prepared_arguments
-        )
+        job = await self.jobs.decide(run_id, call_id, approve, by=by, **shown)
         if job is not None:
             await self._go_on(job)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
@@ -92,6 +92,14 @@ class JobEnd:
 
 ContextOf = Callable[[RunJob], object]
 """Makes the application's object of a job's run."""
+
+
+class DecisionOptions(TypedDict, total=False):
+    """What may be given with a decision; see `Store.decide`."""
+
+    reason: str | None
+    arguments: str | None
+    prepared_arguments: str | None
 
 
 class RunJobs:
@@ -188,24 +196,14 @@ class RunJobs:
     # --- from another process ----------------------------------------------------------------------------------------
 
     async def decide(
-        self,
-        run_id: str,
-        call_id: str,
-        approve: bool,
-        *,
-        by: str,
-        reason: str | None = None,
-        arguments: str | None = None,
-        prepared_arguments: str | None = None,
+        self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
     ) -> RunJob | None:
         """Approve or reject a call that waits, and give the job that goes on with its run; see `Store.decide`.
 
         None if other calls of the run still wait. Raises what `Store.decide` raises. Somebody who dies between this
         and putting the job into the queue leaves a run that is `ready`: `recover` finds it.
         """
-        view = await self.store.decide(
-            run_id, call_id, approve, by=by, reason=reason, arguments=arguments, prepared_arguments=prepared_arguments
-        )
+        view = await self.store.decide(run_id, call_id, approve, by=by, **shown)
         return None if view.waiting else await self.job_of(run_id)
 
     async def call_off(self, job: RunJob, *, by: str) -> None:

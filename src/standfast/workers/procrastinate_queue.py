@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from standfast.agents.agent import Agent
 from standfast.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
@@ -22,7 +22,7 @@ from standfast.ground.errors import NotFoundError, RunClaimedError, RunHandedOve
 from standfast.ground.extras import needed_by
 from standfast.ground.jsonvalue import Item
 from standfast.operators.moving import AnyStore
-from standfast.workers.jobs import ContextOf, RunJob, RunJobs, again_after_s
+from standfast.workers.jobs import ContextOf, DecisionOptions, RunJob, RunJobs, again_after_s
 
 with needed_by("a queue of procrastinate"):
     from procrastinate import App, BaseRetryStrategy, JobContext, RetryDecision
@@ -97,23 +97,13 @@ class RunQueue:
         return view.status == "cancelled" and view.revision == 1
 
     async def decide(
-        self,
-        run_id: str,
-        call_id: str,
-        approve: bool,
-        *,
-        by: str,
-        reason: str | None = None,
-        arguments: str | None = None,
-        prepared_arguments: str | None = None,
+        self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
     ) -> None:
         """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
 
         Raises what `Store.decide` raises. If this process dies in between, the periodic job goes on with the run.
         """
-        job = await self.jobs.decide(
-            run_id, call_id, approve, by=by, reason=reason, arguments=arguments, prepared_arguments=prepared_arguments
-        )
+        job = await self.jobs.decide(run_id, call_id, approve, by=by, **shown)
         if job is not None:
             await self._defer(job)
 
