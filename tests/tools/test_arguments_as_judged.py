@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Annotated, Any
 
 import pytest
@@ -218,6 +219,19 @@ async def test_a_tool_may_refuse_other_values_and_the_model_reads_which(who: str
     assert "did not run" in told(agent)
     assert "(euros)" in told(agent)
     assert "5000" not in told(agent)
+
+
+@pytest.mark.parametrize("who", ["by_policy", "by_guardrail"])
+async def test_refusing_asks_about_values_that_only_the_tools_own_code_can_tell(who: str):
+    """A model could not write them in another way: refused, the tool could never be called."""
+    till = Till()
+    agent = clerk(getattr(till, who)(date, argument_mismatch="refuse"), '{"euros": "2026-11-18"}')
+    result = await Runner.run(agent, "pay")
+    assert (len(result.interruptions), till.judged, till.paid) == (1, [], [])
+    state = result.to_state()
+    state.approve(result.interruptions[0])
+    await Runner.run(agent, state)
+    assert till.paid == [date(2026, 11, 18)]
 
 
 async def test_refusing_needs_a_function_that_decides():

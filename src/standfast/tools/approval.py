@@ -115,14 +115,17 @@ def _gets_what_was_shown(tool: LocalTool, call: Call) -> bool:
 
 
 def _refusal_of_arguments(tool: LocalTool, arguments: str) -> str | None:
-    """The text about a call whose tool refuses values other than the model wrote; None where it does not."""
+    """Return the text about a call whose tool refuses values other than the model wrote; None where it does not.
+
+    Values that only the application's own code can tell are not refused: a model could not write them in another way.
+    A person is asked about them.
+    """
     if isinstance(tool, CustomTool) or tool.argument_mismatch != "refuse" or not function_decides(tool):
         return None
     prepared = prepare(tool, arguments)
-    if not prepared.is_other:
+    if prepared.kind != "changed":
         return None
-    parts = ", ".join(prepared.parts) or "only its own code can read them"
-    return model_text("arguments_refused", tool_name=tool.qualified_name, parts=parts)
+    return model_text("arguments_refused", tool_name=tool.qualified_name, parts=", ".join(prepared.parts))
 
 
 async def _ask_application(
