@@ -128,8 +128,10 @@ async def _dbos(office: Office) -> None:
     await office.decide()
     # It keeps the standard error of the test that launched it first in this process, which pytest has closed.
     logging.getLogger("dbos").handlers.clear()
-    system = f"sqlite:///{office.path.parent / 'dbos.sqlite'}"
-    DBOS(config={"name": "office", "system_database_url": system, "application_version": "1", "log_level": "ERROR"})
+    # Not on SQLite: what DBOS asks it needs a newer one than some Pythons have.
+    url, schema = servers.postgres_url(), f"q{uuid.uuid4().hex[:12]}"
+    system = {"system_database_url": url, "dbos_system_schema": schema}
+    DBOS(config={"name": "office", **system, "application_version": "1", "log_level": "ERROR"})
     made = RunWorkflows([office.agent], office.path, tend=None, polling_s=0.05)
     try:
         await asyncio.to_thread(DBOS.launch)
@@ -140,6 +142,7 @@ async def _dbos(office: Office) -> None:
     finally:
         await made.jobs.close()
         await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+        servers.drop_schema(url, schema)
 
 
 async def procrastinate(office: Office) -> None:
@@ -186,11 +189,12 @@ async def service(office: Office) -> None:
         await worker.close()
 
 
-WAYS = [resume, resume_streamed_all_at_once, recover, jobs, dbos, service]
+WAYS = [resume, resume_streamed_all_at_once, recover, jobs, service]
+ON_A_SERVER = [pytest.param(way, marks=pytest.mark.postgres) for way in (dbos, procrastinate)]
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)], ids=["the older first", "the younger first"])
-@pytest.mark.parametrize("way", [*WAYS, pytest.param(procrastinate, marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("way", [*WAYS, *ON_A_SERVER])
 async def test_both_runs_end_with_an_answer(way: Any, order: Sequence[int], left: Any, tmp_path: Path) -> None:
     """C15."""
     office = Office(tmp_path, left, order)

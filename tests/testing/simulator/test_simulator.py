@@ -26,7 +26,7 @@ from tests.mistakes.planting import planted
 from tests.mistakes.registry import named
 
 SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
-"""How many lives the suite runs through; `./dev sim N` runs as many as asked."""
+"""How many lives the suite runs through; `./dev sim N` and `./dev test --deep simulator` run more."""
 SLICES = 8
 
 

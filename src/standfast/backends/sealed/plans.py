@@ -13,7 +13,6 @@ look has brought. A fork's rows are opened and sealed for their new place, in th
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -54,7 +53,7 @@ from standfast.backends.sealed.records import (
 )
 from standfast.carrying.carrier import Carrier, MakePlan
 from standfast.carrying.through import CarrierThrough, ChangePlan
-from standfast.ground.errors import SealBrokenError, SealKeyError
+from standfast.ground.errors import CorruptRecordError, SealBrokenError, SealKeyError
 from standfast.sessions.port import (
     Answer,
     Arrange,
@@ -363,7 +362,7 @@ class SealedPlan:
         totals: dict[bytes, int] = {}
         for cell, count in change.put.items():
             if cell.startswith(WRITER) and count is not None:
-                with suppress(struct.error):  # what is no count says nothing
+                with suppress(CorruptRecordError):  # what is no count says nothing
                     totals[b"1" + cell[len(WRITER) :].encode()] = written_in(Cell(count, True)).total
         after: list[Author] = []
         if change.load is not None:
