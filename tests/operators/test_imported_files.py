@@ -409,7 +409,6 @@ async def test_a_copy_takes_no_run_of_another_session(tmp_path: Path) -> None:
 # --- who can read them -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(os.name == "nt", reason="modes are of POSIX")
 async def test_only_its_owner_can_read_an_export_and_one_that_is_written_over_keeps_its_mode(tmp_path: Path) -> None:
     await filled(tmp_path / "home.db", "one")
     file = tmp_path / "one.jsonl"

@@ -208,7 +208,7 @@ class RunConfig:
     """What happens when another run has the session: wait for it, be refused, or write beside it (C13)."""
 
     unfinished: Unfinished | None = field(default=None, kw_only=True)
-    """What a new run does about another run of the conversation that has not ended (C15).
+    """Policy of a new run towards another run of the conversation that has not ended (C15).
 
     "settle": close and store a run that lost its worker, show the model a run that waits for a person; "resume": let
     a run that lost its worker, or was decided about, finish first, and show the model what stays open; "refuse": raise
