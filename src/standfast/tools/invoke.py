@@ -37,7 +37,7 @@ from standfast.tools.guardrails import (
     judge_output,
 )
 from standfast.tools.outputs import failure_output, model_output
-from standfast.tools.prepared import EXACT, Prepared, plain_object
+from standfast.tools.prepared import Prepared, plain_object
 from standfast.tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs, formatted
 from standfast.words.items import call_output_item
 
@@ -80,16 +80,15 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
     else than they look at needs approval as well.
     """
     policy: Any = tool.needs_approval
-    prepared = prepare(tool, arguments) if function_decides(tool) else EXACT
     if isinstance(policy, bool):
-        return policy or prepared.is_other
+        return policy or (bool(tool.tool_input_guardrails) and prepare(tool, arguments).is_other)
     if not callable(policy):
         raise UserError(
             f"needs_approval of tool {tool.qualified_name!r} is a {type(policy).__name__}", "Give a bool or a function."
         )
     # Free-form input is any text; the arguments of a function are an object or nothing that a policy can judge.
     parsed = arguments if isinstance(tool, CustomTool) else plain_object(arguments)
-    if parsed is None or prepared.kind != "exact":
+    if parsed is None or prepare(tool, arguments).kind != "exact":
         return True
     if not call_id and isinstance(ctx, ToolContext):
         call_id = ctx.tool_call_id
