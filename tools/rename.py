@@ -61,6 +61,7 @@ class Map:
         self.outside: dict[str, str] = data["outside"]
         self.names: dict[str, dict[str, str]] = data["names"]
         self.everywhere: dict[str, str] = data["everywhere"]
+        self.in_file: dict[str, dict[str, str]] = data["in_file"]
         self.strings: dict[str, dict[str, str]] = data["strings"]
         self.keep: dict[str, list[str]] = data["keep"]
         self.edits: list[dict[str, str]] = data["edits"]
@@ -194,7 +195,7 @@ class Map:
         for old, new in names.items():
             if re.search(r"[a-z][A-Z]|_", old.strip("_")):
                 text = re.sub(rf"(?<![\w.\"/-]){re.escape(old)}(?!\w)", new, text)
-            else:
+            elif local is not None:  # on a page `started` may be a state, in its own module it is the function
                 text = re.sub(rf"(?<=`){re.escape(old)}(?=[`(\[.])", new, text)
         return text
 
@@ -338,6 +339,7 @@ class PythonFile:
             self.module = file.removeprefix(SOURCE).removesuffix(".py").replace("/", ".").removesuffix(".__init__")
         self.is_package = file.endswith("__init__.py")
         self.local: dict[str, str] = dict(chart.names.get(self.module, {})) if self.module else {}
+        self.anywhere = chart.everywhere | chart.in_file.get(file, {})
         self.aliases: dict[str, str] = {}  # local name of a module of ours to the module
         self.words = {part.id for part in self.nodes if isinstance(part, ast.Name)}
         self.words |= {part.arg for part in self.nodes if isinstance(part, ast.arg)}
@@ -558,12 +560,11 @@ class PythonFile:
                 end = self.span(part)[1]
                 if row and not self._in_literal(end - 1):
                     yield Edit(end - len(part.attr.encode()), end, row)
-        if self.map.everywhere:
-            for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
-                if token.type == tokenize.NAME and token.string in self.map.everywhere:
-                    start = self._start_of(token)
-                    if not self._in_literal(start):
-                        yield Edit(start, start + len(token.string.encode()), self.map.everywhere[token.string])
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline) if self.anywhere else ():
+            if token.type == tokenize.NAME and token.string in self.anywhere:
+                start = self._start_of(token)
+                if not self._in_literal(start):
+                    yield Edit(start, start + len(token.string.encode()), self.anywhere[token.string])
 
     def _definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, new: str) -> Edit:
         start = self.span(node)[0]
@@ -573,11 +574,11 @@ class PythonFile:
 
     def _literal_edits(self) -> Iterator[Edit]:
         listed = self.map.strings.get(self.file, {})
-        local = {old: new for old, new in self.local.items() if old in self._in_fstrings} | self.map.everywhere
+        local = {old: new for old, new in self.local.items() if old in self._in_fstrings} | self.anywhere
         for start, end, node, is_prose in self.literals:
             text = self.data[start:end].decode()
             if is_prose:
-                made = self.map.prose(text, self.file, self.local)
+                made = self.map.prose(text, self.file, self.local | self.anywhere)
             else:
                 made = replaced(text, listed)
                 if isinstance(node, ast.JoinedStr):
@@ -597,7 +598,7 @@ class PythonFile:
         for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
             if token.type == tokenize.COMMENT:
                 start = self._start_of(token)
-                made = self.map.prose(token.string, self.file, self.local)
+                made = self.map.prose(token.string, self.file, self.local | self.anywhere)
                 if made != token.string:
                     yield Edit(start, start + len(token.string.encode()), made)
 
@@ -614,7 +615,7 @@ class PythonFile:
 
     def candidates(self) -> Iterator[tuple[str, str]]:
         """What strings name that moves: old text and new."""
-        names = self.map.everywhere | self.local | self.map.unique_names
+        names = self.anywhere | self.local | self.map.unique_names
         for start, end, _, is_prose in self.literals:
             if is_prose:
                 continue
@@ -683,6 +684,10 @@ def in_fields(text: str, names: dict[str, str], dotted: dict[str, str]) -> str:
         (field if depth else made).append(char)
         place += 1
     return "".join(made)
+
+
+def _each_word(text: str, names: dict[str, str]) -> str:
+    return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), text)
 
 
 def _names_in(field: str, names: dict[str, str], dotted: dict[str, str]) -> str:
@@ -787,6 +792,15 @@ def check(chart: Map, files: dict[str, PythonFile]) -> list[str]:
             wrong.append(f"[everywhere] {old}: nothing has this name")
         if new in every:
             wrong.append(f"[everywhere] {old}: {new} is in use already")
+    for name, rows in chart.in_file.items():
+        if name not in files:
+            wrong.append(f"[in_file] {name}: there is no such file")
+            continue
+        inside = {token.string for token in tokenize.generate_tokens(io.StringIO(files[name].text).readline)}
+        wrong += [f"[in_file] {name}: it has no {old}" for old in rows if old not in inside]
+        wrong += [f"[in_file] {name}: {new} is in use already" for new in rows.values() if new in inside]
+        wrong += [f"[in_file] {name}: {old} is in [everywhere] too" for old in rows if old in chart.everywhere]
+        wrong += [f"[in_file] {name}: {old} is in [names] too" for old in rows if old in files[name].local]
     listed: list[tuple[str, Iterable[str]]] = [*chart.strings.items(), *chart.keep.items()]
     for file, words in listed:
         if file not in files:
@@ -822,6 +836,12 @@ def skip_missing(chart: Map) -> list[str]:
         gone += [f"[names] {module}.{old}" for old in chart.names[module] if old not in there]
         chart.names[module] = {old: new for old, new in chart.names[module].items() if old in there}
     chart.names = {module: rows for module, rows in chart.names.items() if rows}
+    for name in list(chart.in_file):
+        text = _read(chart.root / name) if name in chart.file_set else ""
+        words = set(re.findall(r"\w+", text))
+        gone += [f"[in_file] {name}: {old}" for old in chart.in_file[name] if old not in words]
+        chart.in_file[name] = {old: new for old, new in chart.in_file[name].items() if old in words}
+    chart.in_file = {name: rows for name, rows in chart.in_file.items() if rows}
     texts = {name: _read(chart.root / name) for name in (*chart.strings, *chart.keep) if name in chart.file_set}
     for name in {*chart.strings, *chart.keep}:
         rows = [*chart.strings.get(name, {}), *chart.keep.get(name, [])]
@@ -862,6 +882,8 @@ def carry_out(chart: Map, files: dict[str, PythonFile]) -> None:
         path = chart.root / name
         if name not in made and path.suffix in TEXTS and "golden" not in name:
             text = edited(chart, name, path.read_text(encoding="utf-8"))
+            if name.startswith("tests/mistakes/"):
+                text = planted(text, files)
             made[name] = chart.prose(text, name)
     changed = [name for name in chart.files if made.get(name) != _read(chart.root / name) and name in made]
     moves = {name: chart.new_file(name) for name in chart.files if chart.new_file(name) != name}
@@ -890,6 +912,18 @@ def carry_out(chart: Map, files: dict[str, PythonFile]) -> None:
             path.write_text(wrapped(text, before[name]), encoding="utf-8")
     _tidy(chart.root, python)
     sys.stdout.write(f"moved {len(moves)} files, rewrote {len(changed)}\n")
+
+
+def planted(text: str, files: dict[str, PythonFile]) -> str:
+    """A table of deliberate mistakes: what each has of the source of its file, with that file's new names."""
+    made = []
+    for block in re.split(r"(?m)^(?=\[\[mistake\]\]$)", text):
+        place = re.search(r'(?m)^file = "([^"]+)"$', block)
+        if place and (file := files.get(place[1])):
+            head, mark, source = block.partition("\nold = ")
+            block = head + mark + _each_word(source, file.local | file.anywhere)
+        made.append(block)
+    return "".join(made)
 
 
 def _read(path: Path) -> str:

@@ -41,6 +41,7 @@ class Proof:
         self.strings: dict[str, dict[str, str]] = data["strings"]
         self.edits: list[dict[str, str]] = data["edits"]
         self.everywhere: dict[str, str] = data["everywhere"]
+        self.in_file: dict[str, dict[str, str]] = data["in_file"]
         self.by_module: dict[str, dict[str, str]] = data["names"]
         self.names = {(old, new) for rows in data["names"].values() for old, new in rows.items()}
         listing = subprocess.run(["git", "ls-files"], cwd=old, capture_output=True, text=True, check=True).stdout
@@ -135,7 +136,9 @@ class Comparison:
     def allowed(self, old: str, new: str) -> bool:
         """Whether the map has this pair."""
         proof = self.proof
-        return proof.everywhere.get(old) == new or (old, new) in proof.names or (old, new) in proof.last_names
+        if new in (proof.everywhere.get(old), proof.in_file.get(self.file, {}).get(old)):
+            return True
+        return (old, new) in proof.names or (old, new) in proof.last_names
 
     # --- statements ----------------------------------------------------------------------------------------------
 
