@@ -37,10 +37,10 @@ from service.settings import Settings
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import standfast
-import standfast.backends.postgres.session
-import standfast.backends.sqlite.session
-import standfast.fleet.watching
-from tests.helpers.books import done, write
+import standfast._src.runs.recovery.watch
+import standfast._src.sessions.backends.postgres.postgres_session
+import standfast._src.sessions.backends.sqlite.sqlite_session
+from tests.helpers.ledger_oracle import done, write
 from tests.web_service.nursery import bring_up
 
 MODEL_S, TOOL_S = 0.03, 0.02

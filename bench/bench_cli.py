@@ -25,7 +25,7 @@ rows = db.execute(statement).fetchall()
 """
 PRINTED = QUERY + 'for row in rows: sys.stdout.write("\\t".join(row) + "\\n")\n'
 # As the installed command does it.
-STANDFAST = "import sys; from standfast.cli.entry import main; sys.exit(main())"
+STANDFAST = "import sys; from standfast._kits.cli.entry import main; sys.exit(main())"
 
 
 def looking() -> ModuleType:

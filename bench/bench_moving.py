@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from standfast import SQLiteSession, copy_sessions, export_session, import_session, open_store
-from standfast.ground.jsonvalue import encode
+from standfast._src.base.json_values import encode
 
 ROUNDS = 5
 AT_LEAST = 50_000

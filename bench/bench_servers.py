@@ -29,7 +29,7 @@ from agents.extensions.memory import (
 )
 
 from standfast import EncryptedSession, PostgresSession, RedisSession
-from standfast.backends.redis.link import Link
+from standfast._src.sessions.backends.redis.connection import Link
 from tests.helpers import servers
 
 Operation = Callable[[], Awaitable[Any]]

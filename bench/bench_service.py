@@ -39,7 +39,7 @@ from service.client import AGAIN_S, Client, RefusedError
 
 from standfast import open_store
 from tests.helpers import servers
-from tests.helpers.books import done, lines, says_unknown
+from tests.helpers.ledger_oracle import done, lines, says_unknown
 from tests.web_service.nursery import Nursery, ServiceProcess
 
 LEASE_S = 5.0

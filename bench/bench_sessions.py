@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import msgspec
 from agents.memory.sqlite_session import SQLiteSession as PeerSession
 
-from standfast.backends.sqlite.session import SQLiteSession
+from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 
 Item = dict[str, Any]
 T = TypeVar("T")

@@ -36,9 +36,9 @@ import standfast
 from standfast.workers.dbos_workflows import RunWorkflows
 from standfast.workers.procrastinate_queue import RunQueue
 from tests.helpers import servers
-from tests.helpers.books import lines
-from tests.workers.office import queue_of, workflows_of
-from tests.workers.offices import office
+from tests.helpers.ledger_oracle import lines
+from tests.workers.payment_worker import queue_of, workflows_of
+from tests.workers.payment_workers import office
 
 AT_ONCE = 10
 

@@ -22,12 +22,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from standfast.backends.memory.store import MemoryStore
-from standfast.carrying.carrier import Carrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier, shared
-from standfast.ground.errors import CorruptRecordError, StoreFullError, StoreTimeoutError
-from standfast.sessions.port import Arrange, Change, Done, Load, Name, Range, Refused, Row, Sight, Step, Tag
+from standfast._src.base.errors import CorruptRecordError, StoreFullError, StoreTimeoutError
+from standfast._src.sessions.backends.memory.memory_storage import MemoryStore
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor, get_or_create_executor
+from standfast._src.sessions.storage import (
+    Arrange,
+    CommitRequest,
+    Done,
+    KeyUpdate,
+    Load,
+    Name,
+    Range,
+    ReadAnswer,
+    Refused,
+    Row,
+    Tag,
+)
 
 FILE_BYTES_MAX = 64_000_000
 """How long a file gets before the next one is begun: old ones can then be moved to storage that cannot be written."""
@@ -39,15 +51,17 @@ class AuditSession(StoredSession):
     def __init__(self, session_id: str, folder: str | Path, **options: Any) -> None:
         super().__init__(session_id, **options)
         self.folder = os.path.abspath(folder)
-        self._shared: ThreadCarrier | None = None
+        self._shared: ThreadedExecutor | None = None
 
     def _store_key(self) -> Hashable:
         return ("audit", os.path.realpath(self.folder))
 
-    def _carrier(self) -> Carrier:
+    def _carrier(self) -> Executor:
         if self._shared is None:
             folder = Path(self.folder)
-            self._shared = shared(self._store_key(), lambda: ThreadCarrier(lambda: LogStore(Trail(folder))))
+            self._shared = get_or_create_executor(
+                self._store_key(), lambda: ThreadedExecutor(lambda: LogStore(Trail(folder)))
+            )
         return self._shared
 
     def _another(self, new_id: str) -> AuditSession:
@@ -62,9 +76,9 @@ class State(MemoryStore):
     def _wall(self) -> float:
         return self._at  # when the step was done, not when it is done again
 
-    def refusal(self, step: Step) -> Refused | None:
+    def refusal(self, step: CommitRequest) -> Refused | None:
         """What the step is refused with; None if all its conditions hold."""
-        found = (self._refused(place, change) for place, change in enumerate(step))
+        found = (self._find_refusal(place, change) for place, change in enumerate(step))
         return next((one for one in found if one is not None), None)
 
     def do(self, entry: bytes) -> Done | Refused:
@@ -75,7 +89,7 @@ class State(MemoryStore):
 
 
 class LogStore:
-    """A log as a store: what `standfast.sessions.port.Store` asks for."""
+    """A log as a store: what `standfast._src.sessions.storage.Store` asks for."""
 
     loses_answers = False
 
@@ -88,7 +102,7 @@ class LogStore:
             self._state.do(entry)
         return self._state
 
-    def look(self, look: Any) -> Sight:
+    def look(self, look: Any) -> ReadAnswer:
         with self._log.alone():
             return self._now().look(look)
 
@@ -100,7 +114,7 @@ class LogStore:
         with self._log.alone():
             return self._now().count(kind)
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         """Write the step into the log if all its conditions hold; it has happened when it is there."""
         with self._log.alone():
             refused = self._now().refusal(step)
@@ -130,7 +144,7 @@ def _told_rows(rows: Sequence[tuple[bytes, Tag]]) -> list[Any]:
     return [(_text(data), tag) for data, tag in rows]
 
 
-def _told(change: Change) -> dict[str, Any]:
+def _told(change: KeyUpdate) -> dict[str, Any]:
     arrange, load = change.arrange or Arrange([]), change.load or Load()
     boxes = {str(box): _told_rows(rows) for box, rows in load.boxes.items()}
     live = [
@@ -155,8 +169,8 @@ def _told(change: Change) -> dict[str, Any]:
     return {"name": change.name, **told}
 
 
-def _change(found: dict[str, Any]) -> Change:
-    return Change(
+def _change(found: dict[str, Any]) -> KeyUpdate:
+    return KeyUpdate(
         Name(*found["name"]),
         remove=found.get("remove", False),
         wipe=tuple(found["wipe"]) if "wipe" in found else None,

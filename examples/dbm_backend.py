@@ -22,25 +22,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from standfast.carrying.carrier import Carrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier, shared
-from standfast.ground.errors import NotFoundError, StoreTimeoutError
-from standfast.sessions.port import (
+from standfast._src.base.errors import NotFoundError, StoreTimeoutError
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor, get_or_create_executor
+from standfast._src.sessions.storage import (
     Arrange,
     Cell,
-    Change,
+    CommitRequest,
     Done,
+    KeyUpdate,
     Kind,
     Listed,
-    Look,
     Name,
     Range,
+    ReadAnswer,
+    ReadRequest,
     Refused,
     Row,
     Rows,
-    Sight,
-    Step,
     Tag,
 )
 
@@ -54,15 +54,15 @@ class DbmSession(StoredSession):
     def __init__(self, session_id: str, folder: str | Path, **options: Any) -> None:
         super().__init__(session_id, **options)
         self.folder = os.path.abspath(folder)
-        self._shared: ThreadCarrier | None = None
+        self._shared: ThreadedExecutor | None = None
 
     def _store_key(self) -> Hashable:
         return ("dbm", os.path.realpath(self.folder))
 
-    def _carrier(self) -> Carrier:
+    def _carrier(self) -> Executor:
         if self._shared is None:
             folder = self.folder
-            self._shared = shared(self._store_key(), lambda: ThreadCarrier(lambda: DbmStore(folder)))
+            self._shared = get_or_create_executor(self._store_key(), lambda: ThreadedExecutor(lambda: DbmStore(folder)))
         return self._shared
 
     def _another(self, new_id: str) -> Self:
@@ -87,15 +87,15 @@ class DbmStore:
         """Give the files back."""
         self._files.close()
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         """Read all that is asked for, at one instant."""
         with self._files.alone():
             stored = Stored(self._files, look.name)
             boxes = tuple(stored.rows(wanted) for wanted in look.rows)
             if look.only_data:
-                return Sight(data=[row.data for row in boxes[0]])
+                return ReadAnswer(data=[row.data for row in boxes[0]])
             names = {*look.cells, *(cell for cell in stored.cells if cell.startswith(look.prefixes or ("\0",)))}
-            return Sight(
+            return ReadAnswer(
                 mark=stored.mark(),
                 now=time.time(),
                 epoch=stored.epoch,
@@ -109,7 +109,7 @@ class DbmStore:
                 times=tuple([None] * len(rows) for rows in boxes),
             )
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         """Do the whole step if all conditions hold; durable when it returns."""
         with self._files.alone():
             names = {change.name: Stored(self._files, change.name) for change in step}
@@ -221,7 +221,7 @@ class Stored:
 
     # --- changing --------------------------------------------------------------------------------------------------
 
-    def refused(self, place: int, change: Change) -> Refused | None:
+    def refused(self, place: int, change: KeyUpdate) -> Refused | None:
         cells = {name: cell for name in change.cells if (cell := self.cell(name)) is not None}
         if any((cells[name].value if name in cells else None) != value for name, value in change.cells.items()):
             return Refused(place, "cell", self.mark(), cells)
@@ -230,7 +230,7 @@ class Stored:
             return Refused(place, "mark", self.mark(), cells)
         return None
 
-    def change(self, change: Change) -> str:
+    def change(self, change: KeyUpdate) -> str:
         """Do it, in the order of the fields; where the live rows end now."""
         if change.remove:
             self._wipe(())

@@ -1,6 +1,7 @@
 """A conversation that holds, and a run that does: `./dev demo`.
 
-The first half is `standfast demo` (`src/standfast/cli/demo.py`): a process that writes a conversation is killed in
+The first half is `standfast demo` (`src/standfast/_kits/cli/demo.py`): a process that writes a conversation is killed
+in
 mid-write, and nothing is lost or doubled. In the second an agent is killed in the middle of its turn, and another
 process finishes its run. Nothing here needs a key, a server or a network.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import agent_demo
 
-from standfast.cli.entry import main as standfast
+from standfast._kits.cli.entry import main as standfast
 
 
 def main() -> None:

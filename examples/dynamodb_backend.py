@@ -17,11 +17,24 @@ from typing import Any
 
 from audit_backend import State, _told
 
-from standfast.carrying.carrier import Carrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier, shared
-from standfast.ground.errors import NotFoundError, OutcomeUnknownError, StoreUnavailableError
-from standfast.sessions.port import Arrange, Change, Done, Kind, Listed, Look, Name, Range, Refused, Sight, Step, Tag
+from standfast._src.base.errors import NotFoundError, OutcomeUnknownError, StoreUnavailableError
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor, get_or_create_executor
+from standfast._src.sessions.storage import (
+    Arrange,
+    CommitRequest,
+    Done,
+    KeyUpdate,
+    Kind,
+    Listed,
+    Name,
+    Range,
+    ReadAnswer,
+    ReadRequest,
+    Refused,
+    Tag,
+)
 
 ENTRY_BYTES_MAX = 300_000  # an item may have 400 KB: what is longer is kept in several
 NAMES_MAX = 1_000  # how many names are remembered; of others the whole log is read again
@@ -35,15 +48,17 @@ class DynamoSession(StoredSession):
     def __init__(self, session_id: str, table: str, *, client: Mapping[str, Any], **options: Any) -> None:
         super().__init__(session_id, **options)
         self.table, self.client = table, dict(client)
-        self._shared: ThreadCarrier | None = None
+        self._shared: ThreadedExecutor | None = None
 
     def _store_key(self) -> Hashable:
         return ("dynamodb", self.table, repr(sorted(self.client.items())))
 
-    def _carrier(self) -> Carrier:
+    def _carrier(self) -> Executor:
         if self._shared is None:
             table, client = self.table, self.client
-            self._shared = shared(self._store_key(), lambda: ThreadCarrier(lambda: DynamoStore(table, client)))
+            self._shared = get_or_create_executor(
+                self._store_key(), lambda: ThreadedExecutor(lambda: DynamoStore(table, client))
+            )
         return self._shared
 
     def _another(self, new_id: str) -> DynamoSession:
@@ -65,7 +80,7 @@ class Known:
 
 
 class DynamoStore:
-    """A table as a store: what `standfast.sessions.port.Store` asks for."""
+    """A table as a store: what `standfast._src.sessions.storage.Store` asks for."""
 
     loses_answers = True
 
@@ -76,7 +91,7 @@ class DynamoStore:
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         return self._now(look.name).state.look(look)
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
@@ -84,7 +99,7 @@ class DynamoStore:
             raise NotFoundError(f"{after!r} is no cursor of a listing", "Use the cursor of the page before.")
         found: list[Listed] = []
         for item in self._listed(kind, below=int(after or 10**30)):
-            sight = self.look(Look(Name(kind, json.loads(item["id"]["S"])), times=True))
+            sight = self.look(ReadRequest(Name(kind, json.loads(item["id"]["S"])), times=True))
             if sight.created is None or sight.updated is None:
                 continue  # it was removed a moment ago
             if all(sight.labels.get(label) == value for label, value in labels.items()):
@@ -138,7 +153,7 @@ class DynamoStore:
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         """Put an entry into the log of each name, all or none; it has happened when they are there."""
         while True:
             for place, change in enumerate(step):
@@ -150,25 +165,25 @@ class DynamoStore:
                 marks = {name: iter(self._names[name].do(entry)) for name, entry in entries.items()}
                 return Done(tuple(next(marks[change.name]) for change in step))
 
-    def _entries(self, step: Step) -> dict[Name, bytes]:
+    def _entries(self, step: CommitRequest) -> dict[Name, bytes]:
         changes: dict[Name, list[Any]] = {}
         for change in step:
             changes.setdefault(change.name, []).append(_told(self._alone(change)))
         return {name: json.dumps({"at": time.time(), "changes": some}).encode() for name, some in changes.items()}
 
-    def _alone(self, change: Change) -> Change:
+    def _alone(self, change: KeyUpdate) -> KeyUpdate:
         """The change with rows of other names written out: its log must make sense without theirs."""
         if change.arrange is None:
             return change
         live = [self._rows(part) if isinstance(part, Range) and part.of else part for part in change.arrange.live]
         told = {field: getattr(change, field) for field in change.__struct_fields__}
-        return Change(**{**told, "arrange": Arrange(live, *change.arrange[1:])})
+        return KeyUpdate(**{**told, "arrange": Arrange(live, *change.arrange[1:])})
 
     def _rows(self, part: Range) -> list[tuple[bytes, Tag]]:
         assert part.of is not None
         return [(row.data, row.tag or Tag()) for row in self._now(part.of).state._range(part.of, part)]
 
-    def _items(self, name: Name, entry: bytes, step: Step) -> Iterator[dict[str, Any]]:
+    def _items(self, name: Name, entry: bytes, step: CommitRequest) -> Iterator[dict[str, Any]]:
         key, text = _key(name), entry.decode()
         item = {"pk": {"S": key}, "sk": {"N": str(self._names[name].number)}, "entry": {"S": text}}
         if len(text) > ENTRY_BYTES_MAX:

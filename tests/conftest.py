@@ -36,7 +36,7 @@ settings.register_profile("short", settings.get_profile("standfast"), max_exampl
 SHORT_SIZES = {"conformance_rounds": 3, "conformance_examples": 8, "conformance_objects": 1_000}
 """How much each check of the kit does in the short tier, unless the command line says it."""
 
-VOICE = ("/calls/", "/talk/", "/transports/")
+VOICE = ("/realtime/session/", "/realtime/machine/", "/realtime/transports/")
 
 
 def _enter_voice_clauses(items: list[pytest.Item]) -> None:

@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 
 from standfast import RunConfig, Runner, RunResult, RunResultStreaming
-from standfast.agents import error_handlers as run_error_handlers
-from standfast.ground import errors
-from standfast.words import stream_events
+from standfast._src.agents import error_handlers as run_error_handlers
+from standfast._src.base import errors
+from standfast._src.items import stream_events
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
 

@@ -169,10 +169,10 @@ def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
         "CHANGELOG.md",
         "docs/explanation/decisions.md",
         "docs/reference/sqlite.md",  # how its files are taken over
-        "src/standfast/backends/sqlite/other_layouts.py",
-        "src/standfast/backends/sqlite/upgrade_from_1.py",
-        "src/standfast/engine/upgrades.py",
-        "tests/backends/sqlite/test_upgrade.py",
+        "src/standfast/_src/sessions/backends/sqlite/foreign_layouts.py",
+        "src/standfast/_src/sessions/backends/sqlite/upgrade_from_1.py",
+        "src/standfast/_src/runs/engine/upgrades.py",
+        "tests/sessions/backends/sqlite/test_upgrade.py",
         "tests/golden/",
     )
     guilty = []
@@ -184,14 +184,16 @@ def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
 
 
 LOOKS_INSIDE = {
-    "tests/calls/helpers.py": "a call shows what was said, and not what of it is stored or still open",
-    "tests/calls/test_memory.py": "the record refuses only a worker that has not noticed its lost lease",
+    "tests/realtime/session/helpers.py": "a call shows what was said, and not what of it is stored or still open",
+    "tests/realtime/session/test_memory.py": "the record refuses only a worker that has not noticed its lost lease",
     "tests/conformance/mistakes/steps.py": "what an edition of a name is, only the store itself can get wrong",
 }
 """The tests that use a private name of ours, and why there is no public way. (Each says so at the place, too.)"""
 
 PRIVATES_OF_OTHERS = {
     "_exit": "the end of a forked child",
+    "_src": "the folder of the library",
+    "_kits": "the folder of what comes with it",
     "_replace": "named tuples have no public name for it",
     "_log_destroy_pending": "asyncio's tasks",
     "_actions": "argparse",

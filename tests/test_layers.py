@@ -15,43 +15,50 @@ from functools import cache
 from pathlib import Path
 
 import standfast
-from standfast._doors.exports import COMMANDS, KIT_PATHS
-from standfast._doors.paths import DOORS
-from standfast.contract.clauses import CLAUSES
+from standfast._kits.contract.clauses import CLAUSES
+from standfast._src.exports.sdk_paths import DOORS
+from standfast._src.exports.table import COMMANDS, KIT_PATHS
 
 SOURCE = Path(standfast.__file__).parent
 
-# A room is a folder, and belongs to one layer.
+# A room is a folder or a module, and belongs to one layer; one inside another is a room of its own.
 LAYERS: dict[int, str] = {
-    0: "ground",
-    1: "words",
-    2: "engine llm sessions contract talk",
-    3: "agents plain tools",
-    4: "driver calls fleet",
-    5: "face _doors",
+    0: "_src.base",
+    1: "_src.items",
+    2: "_src.runs.engine _src.models _src.sessions _src.realtime.machine",
+    3: "_src.agents _src.tools _src.sessions.foreign _src.realtime.agent _src.realtime.config "
+    "_src.realtime.session_events",
+    4: "_src.runs _src.runs.recovery _src.realtime.session",
+    5: "_src.runs.api _src.realtime.runner _src.exports",
 }
 FACE, EDGE_GROUND, EDGE, KIT = 5, 6, 7, 8
 # What several edges share: it may use the layers 0 to 2, and no third-party library.
-SHARED = "carrying"
+SHARED = "_src.sessions.client"
 # Each edge is one island: its modules may use each other, the edge ground, the layers 0 to 2, and one library.
 ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, each built on those before it; its library)
-    "memory": ("backends.memory", ""),
-    "sqlite": ("backends.sqlite backends.advanced", ""),
-    "redis": ("backends.redis", "redis"),
-    "postgres": ("backends.postgres", "psycopg"),
-    "sqlalchemy": ("backends.sqlalchemy", "sqlalchemy"),
-    "sealed": ("backends.sealed", "cryptography"),
-    "openai": ("providers backends.conversations backends.compaction", "openai"),
-    "telemetry": ("telemetry", "opentelemetry"),
-    "realtime": ("transports", "websockets"),
+    "memory": ("_src.sessions.backends.memory", ""),
+    "sqlite": ("_src.sessions.backends.sqlite _src.sessions.wrappers.branches", ""),
+    "redis": ("_src.sessions.backends.redis", "redis"),
+    "postgres": ("_src.sessions.backends.postgres", "psycopg"),
+    "sqlalchemy": ("_src.sessions.backends.sqlalchemy", "sqlalchemy"),
+    "sealed": ("_src.sessions.wrappers.encrypted", "cryptography"),
+    "openai": (
+        "_src.models.providers _src.sessions.backends.openai_conversations _src.sessions.wrappers.compaction",
+        "openai",
+    ),
+    "telemetry": ("_src.tracing", "opentelemetry"),
+    "realtime": ("_src.realtime.transports", "websockets"),
     "mcp": (
-        "mcp_servers",
+        "_src.tools.mcp",
         "mcp mcp_types httpx2 anyio pydantic",
     ),  # one library, and what its functions take and raise
 }
 # An edge that brings tools is made of parts (contexts, guardrails, tools), where the others are made of machines.
 EDGES_OF_PARTS = {"mcp"}
-KITS = "conformance testing operators verifying workers cli inspector __main__"
+KITS = (
+    "_kits.conformance _kits.contract _kits.testing _kits.operators _kits.verifying _kits.workers _kits.cli "
+    "_kits.inspector"
+)
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
 LIBRARIES: dict[int, set[str]] = {
     0: {"msgspec"},
@@ -75,7 +82,7 @@ IMPURE = {
     "threading",
 }
 # Reading an exception means naming its class; that is all these are imported for.
-ONLY_FOR_THEIR_ERRORS = {("llm.failures", "asyncio"), ("llm.failures", "socket")}
+ONLY_FOR_THEIR_ERRORS = {("_src.models.error_reading", "asyncio"), ("_src.models.error_reading", "socket")}
 
 Place = tuple[int, str]
 
@@ -157,15 +164,15 @@ def every_import() -> dict[str, list[tuple[str, str]]]:
 
 # Who imports modules by names that are not written there, and which: none that its strings or imports do not tell.
 COMPUTED = {
-    "_doors.lazy": "the home of a public name",
-    "providers.other_packages": "a library, named by the function's caller",
-    "testing.realtime.espeak": "a library, named by a constant",
-    "cli.entry": "one of the modules in its table",
-    "cli.runs_resuming": "a module of the user",
-    "conformance.__main__": "a module of the user",
-    "conformance.fork_server": "a module of the user",
-    "conformance": "what it imports for type checkers, when it is used",
-    "testing.realtime": "what it imports for type checkers, when it is used",
+    "_src.exports.lazy": "the home of a public name",
+    "_src.models.providers.litellm_and_any_llm": "a library, named by the function's caller",
+    "_kits.testing.realtime.espeak": "a library, named by a constant",
+    "_kits.cli.entry": "one of the modules in its table",
+    "_kits.cli.runs_resume": "a module of the user",
+    "_kits.conformance.__main__": "a module of the user",
+    "_kits.conformance.fork_server": "a module of the user",
+    "_kits.conformance": "what it imports for type checkers, when it is used",
+    "_kits.testing.realtime": "what it imports for type checkers, when it is used",
 }
 
 
@@ -230,22 +237,27 @@ def every_need() -> dict[str, set[str]]:
         for name, found in every_import().items()
     }
     # A lazy face loads nothing by itself, so it closes no circle.
-    return graph | {face: {"_doors.lazy"} for face in WRITTEN}
+    return graph | {face: {"_src.exports.lazy"} for face in WRITTEN}
 
 
 def test_no_modules_import_each_other_in_a_circle():
     assert not circle_in(every_need())
 
 
+def room_of(module: str) -> str:
+    """The innermost room that a module is in."""
+    return max((entry for entry in places() if f"{module}.".startswith(f"{entry}.")), key=len, default="")
+
+
 def test_no_rooms_import_each_other_in_a_circle():
-    def room_of(module: str) -> str:
-        if module.split(".")[0] in ("agents", "tools"):
-            return "agents and tools"  # an agent has tools, and a tool is given its agent's context: one floor
-        return next((entry for entry in places() if f"{module}.".startswith(f"{entry}.")), "doors")
+    def floor_of(module: str) -> str:
+        room = room_of(module)
+        # An agent has tools, and a tool is given its agent's context: one floor.
+        return "agents and tools" if room in ("_src.agents", "_src.tools") else room
 
     graph: dict[str, set[str]] = {}
     for name, needs in every_need().items():
-        graph.setdefault(room_of(name), set()).update(map(room_of, needs - WRITTEN))
+        graph.setdefault(floor_of(name), set()).update(map(floor_of, needs - WRITTEN))
     assert not circle_in(graph)
 
 
@@ -288,31 +300,32 @@ def test_words_and_machines_have_no_clock_no_chance_and_nothing_that_waits():
 
 def test_the_rules_would_notice_a_forbidden_import():
     """The tests above can fail: the same functions find an import of each forbidden kind."""
-    known = {*modules(), "driver", "driver.loop", "testing", "backends.sqlite.session", "backends.memory.session"}
+    known = set(modules())
+    memory, sqlite = "_src.sessions.backends.memory.memory_session", "_src.sessions.backends.sqlite.sqlite_session"
     sources = {
-        "engine.advance": "def f():\n    from ..driver import loop",
-        "backends.memory.session": "if TYPE_CHECKING:\n    from ..sqlite.session import SQLiteSession",
-        "agents.agent": "import standfast.testing",
-        "agents.hooks": 'def f():\n    import_module("standfast.face.runner")',
-        "agents.prompts": 'import_module("standfast.run")',
-        "tools.names": 'HOMES = ("standfast.driver.loop",)',
-        "driver.nested": 'edge("backends.memory.session")',
+        "_src.runs.engine.advance": "def f():\n    from ..loop import loop",
+        memory: "if TYPE_CHECKING:\n    from ..sqlite.sqlite_session import SQLiteSession",
+        "_src.agents.agent": "import standfast.testing",
+        "_src.agents.hooks": 'def f():\n    import_module("standfast._src.runs.api.runner")',
+        "_src.agents.prompts": 'import_module("standfast.run")',
+        "_src.tools.schema": 'HOMES = ("standfast._src.runs.loop.loop",)',
+        "_src.runs.steps.nested_run": f'edge("{memory}")',
     }
     seen = {
         name: sorted({target for kind, target in imports(name, False, ast.parse(text), known) if kind != "outside"})
         for name, text in sources.items()
     }
     assert seen == {
-        "engine.advance": ["driver.loop"],
-        "backends.memory.session": ["backends.sqlite.session"],
-        "agents.agent": ["testing"],
-        "agents.hooks": ["face.runner"],
-        "agents.prompts": ["run"],
-        "tools.names": ["driver.loop"],
-        "driver.nested": ["backends.memory.session"],
+        "_src.runs.engine.advance": ["_src.runs.loop.loop"],
+        memory: [sqlite],
+        "_src.agents.agent": ["testing"],
+        "_src.agents.hooks": ["_src.runs.api.runner"],
+        "_src.agents.prompts": ["run"],
+        "_src.tools.schema": ["_src.runs.loop.loop"],
+        "_src.runs.steps.nested_run": [memory],
     }
     assert not any(allowed(name, target, by_name=True) for name, targets in seen.items() for target in targets)
-    assert not allowed("face.runner", "backends.memory.session")  # an edge only by name
+    assert not allowed("_src.runs.api.runner", memory)  # an edge only by name
     assert computes_a_name(ast.parse('import_module(f"standfast.{room}")'))
 
 
@@ -333,20 +346,23 @@ def quoted_in(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
+def on_the_page(room: str) -> str:
+    """How the page names a room: by its path; the backends and the wrappers together."""
+    return re.sub(r"^(_src/sessions/(?:backends|wrappers))/.*", r"\1", room.replace(".", "/"))
+
+
 def test_the_page_lists_every_room_with_its_layer():
-    told = {room: row[0] for row in rows_of_table("Rooms and doors") for room in quoted_in(row[1])}
+    told = {room: row[0] for row in rows_of_table("Rooms and public modules") for room in quoted_in(row[1])}
     kinds = {EDGE_GROUND: "edge ground", EDGE: "edge", KIT: "kit"}
-    rooms = {entry.split(".")[0]: kinds.get(layer, str(layer)) for entry, (layer, _) in places().items()}
-    del rooms["__main__"]
-    assert told == rooms
+    assert told == {on_the_page(entry): kinds.get(layer, str(layer)) for entry, (layer, _) in places().items()}
 
 
 def test_the_page_says_what_the_rooms_of_each_layer_import():
-    layer_of = {room: layer for layer, rooms in LAYERS.items() for room in rooms.split()}
+    layer_of = {on_the_page(room): layer for layer, rooms in LAYERS.items() for room in rooms.split()}
     needed: dict[str, set[str]] = {}
     for name, needs in every_need().items():
-        needed.setdefault(name.split(".")[0], set()).update(to.split(".")[0] for to in needs - WRITTEN)
-    for layer, rooms, _, may in rows_of_table("Rooms and doors"):
+        needed.setdefault(on_the_page(room_of(name)), set()).update(on_the_page(room_of(to)) for to in needs - WRITTEN)
+    for layer, rooms, _, may in rows_of_table("Rooms and public modules"):
         if layer.isdigit() and int(layer) < FACE:
             top = max((int(number) for number in re.findall(r"\d", may)), default=-1)
             told = {*quoted_in(may), *(room for room, its in layer_of.items() if its <= top)}
@@ -384,16 +400,19 @@ def rows_about_tests(column: str) -> list[str]:
 
 def test_every_folder_of_tests_is_a_room_or_is_told_of_as_none():
     """Whoever looks for the tests of a module finds them by its path."""
-    rooms = {entry.split(".")[0] for entry in places()} - {"__main__"}
+    homes = [SOURCE / "_src", SOURCE / "_kits"]
+    rooms = {entry.partition(".")[2].replace(".", "/") for entry in places()}
+    rooms = {room for room in rooms if any((home / room).is_dir() for home in homes)}
     themes = rows_about_tests("folder")
     folders = {file.parent.relative_to(TESTS) for file in TESTS.rglob("*.py")} - {Path()}
-    tested = {folder.parts[0] for folder in folders}
+    tested = {around.as_posix() for folder in folders for around in (folder, *folder.parents)}
     lost = [
         folder.as_posix()
         for folder in folders
-        if not (folder.parts[0] in rooms and (SOURCE / folder).is_dir())
+        if not any((home / folder).is_dir() for home in homes)
         and not any(around.as_posix() in themes for around in (folder, *folder.parents))
     ]
-    assert not lost, f"neither rooms of src/standfast nor rows of tests/README.md: {sorted(lost)}"
-    assert [theme for theme in themes if not (TESTS / theme).is_dir() or (SOURCE / theme).is_dir()] == []
+    assert not lost, f"neither folders of the source nor rows of tests/README.md: {sorted(lost)}"
+    mirrored = [theme for theme in themes if any((home / theme).is_dir() for home in homes)]
+    assert mirrored == [] == [theme for theme in themes if not (TESTS / theme).is_dir()]
     assert sorted(rooms - tested) == rows_about_tests("room"), "say in tests/README.md where a room is tested"

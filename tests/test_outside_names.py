@@ -21,8 +21,8 @@ from pathlib import Path
 
 import standfast
 from standfast import SQLiteSession
-from standfast.backends.redis.keys import Keys
-from standfast.sessions.port import Name
+from standfast._src.sessions.backends.redis.keys import Keys
+from standfast._src.sessions.storage import Name
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(standfast.__file__).parent

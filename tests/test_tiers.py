@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from standfast.contract.clauses import CLAUSES
+from standfast._kits.contract.clauses import CLAUSES
 from tests.helpers.collected import COLLECTED, Collected, collect_all
 from tests.helpers.tiers import unused
 

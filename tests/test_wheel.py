@@ -43,7 +43,7 @@ def test_a_wheel_has_every_module_and_the_inspectors_page(installed: Path) -> No
         return {name for name in found if "__pycache__" not in name}
 
     assert files(installed) == files(ROOT / "src")
-    assert (installed / "standfast" / "inspector" / "page" / "index.html").exists()
+    assert (installed / "standfast" / "_kits" / "inspector" / "page" / "index.html").exists()
 
 
 def test_the_readme_and_the_command_run_with_what_was_installed(installed: Path, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 THERE = "--there"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "examples")]
 
-from standfast.conformance.backend import Backend  # noqa: E402 — it is found on the path above
-from standfast.conformance.check_context import Options  # noqa: E402
+from standfast._kits.conformance.backend import Backend  # noqa: E402 — it is found on the path above
+from standfast._kits.conformance.check_context import Options  # noqa: E402
 
 
 class Dynamo(Backend):
@@ -57,11 +57,11 @@ class Dynamo(Backend):
         """Push a record that is no item, as a faulty program would."""
         from dynamodb_backend import DynamoStore
 
-        from standfast.sessions.port import Change, Name, Tag
+        from standfast._src.sessions.storage import KeyUpdate, Name, Tag
 
         session = self.open(session_id)
         store = DynamoStore(session.table, session.client)
-        store.commit([Change(Name("session", session_id), push=[(data, Tag())], touch=True)])
+        store.commit([KeyUpdate(Name("session", session_id), push=[(data, Tag())], touch=True)])
         store.close()
 
 
@@ -80,8 +80,8 @@ def check(clauses: list[str]) -> int:
     """Every check that can be made, with few rounds: each request takes moto some milliseconds."""
     from moto.server import ThreadedMotoServer  # type: ignore[import-not-found]
 
-    from standfast.conformance.run import prepared
-    from standfast.conformance.scorecard import Scorecard
+    from standfast._kits.conformance.run import prepare_checks
+    from standfast._kits.conformance.scorecard import Scorecard
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     logging.getLogger("standfast").addHandler(logging.NullHandler())
@@ -92,7 +92,7 @@ def check(clauses: list[str]) -> int:
     backend.url = f"http://{host}:{port}"
     try:
         amount = Options(rounds=2, examples=3, objects=400, soon_s=60)
-        results = [make() for make in prepared(backend, *clauses, options=amount)]
+        results = [make() for make in prepare_checks(backend, *clauses, options=amount)]
     finally:
         server.stop()
     card = Scorecard.of(backend, results, clause_ids=clauses)

@@ -2,7 +2,7 @@
 
     python tools/mutants.py                    # all of them, from the beginning
     python tools/mutants.py --resume           # those that have no verdict yet
-    python tools/mutants.py C12 'engine/*'     # those of a clause, or of ids and patterns of ids
+    python tools/mutants.py C12 'runs/engine/*'     # those of a clause, or of ids and patterns of ids
 
 A mistake is planted in a copy of the source, never in the working tree. The tests of the short tier that name one of
 its clauses (tests/helpers/clauses.py) run against the copy, the likeliest first, until one fails. That test has caught
@@ -231,7 +231,8 @@ def selection(mistake: Mistake, tests: Iterable[Listed], hint: str, seconds: Map
     cases; then what needs a server. Within a stage: the check that the mistake names, tests about the part of the
     source that it is planted in, quick ones, and those that name few clauses.
     """
-    places = {part for part in Path(mistake.file).with_suffix("").parts[2:] if part not in ("backends", "engine")}
+    common = ("src", "_src", "_kits", "sessions", "backends", "runs", "engine")  # say little about where it is
+    places = {part for part in Path(mistake.file).with_suffix("").parts[2:] if part not in common}
 
     def rank(one: Listed) -> tuple[Any, ...]:
         is_near = any(place in one.test for place in places)

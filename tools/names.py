@@ -1,8 +1,8 @@
 """Write everything that follows from the table of public names (`./dev names`).
 
-The table in `src/standfast/_doors/exports.py` is what a person edits. From it come `standfast/__init__.py` and the
+The table in `src/standfast/_src/exports/table.py` is what a person edits. From it come `standfast/__init__.py` and the
 doors, with the imports that type checkers read, and the reference of names with the first sentence of each docstring.
-The page of the contract is written from the clauses that the kit tests. `tests/_doors/test_public_names.py` fails when
+The page of the contract is written from the clauses that the kit tests. `tests/exports/test_public_names.py` fails when
 a written file is not what this script would write.
 """
 
@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
-from standfast._doors import exports
-from standfast._doors.absent import ABSENT
-from standfast._doors.paths import DOORS
-from standfast.contract import clauses
+from standfast._kits.contract import clauses
+from standfast._src.exports import table
+from standfast._src.exports.absent import ABSENT
+from standfast._src.exports.sdk_paths import DOORS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "standfast"
@@ -30,19 +30,19 @@ MARK = "Written by `./dev names`"
 PUBLIC_DOC = """An agent runtime whose conversations hold.
 
 Every public name can be imported from here; each is loaded when it is first used.
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 DOOR_DOC = """What the OpenAI Agents SDK documents as `agents.{path}`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 KIT_PATH_DOC = """Public path of `standfast.{home}`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 COMMAND_DOC = """`python -m {package}`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 NAMES_DOC = """# Every public name
 
@@ -55,7 +55,7 @@ For tests. These are imported from their own packages: nothing of standfast need
 """
 CONTRACT_DOC = """# The contract
 
-Written by `./dev names` from `standfast.contract.clauses`. Every promise has a name: the conformance kit
+Written by `./dev names` from `standfast._kits.contract.clauses`. Every promise has a name: the conformance kit
 tests it under that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history
 of one conversation, a *store* what sessions live in, a *run* one call of the runner.
 """
@@ -64,17 +64,17 @@ of one conversation, a *store* what sessions live in, a *run* one call of the ru
 def written_files() -> dict[Path, str]:
     """Every file that follows from the table, with what it should say."""
     modules = {SOURCE / "__init__.py": lazy_module("", PUBLIC_DOC, version=True)}
-    below = [*DOORS, *(module for kind in ABSENT.values() for module in kind.modules), *exports.KIT_PATHS]
-    below += [f"{path}.__main__" for path in exports.COMMANDS]
-    for path in (*DOORS, *exports.KIT_PATHS):
+    below = [*DOORS, *(module for kind in ABSENT.values() for module in kind.modules), *table.KIT_PATHS]
+    below += [f"{path}.__main__" for path in table.COMMANDS]
+    for path in (*DOORS, *table.KIT_PATHS):
         is_package = any(other.startswith(f"{path}.") for other in below)
         file = SOURCE / path.replace(".", "/")
         file = file / "__init__.py" if is_package else file.with_suffix(".py")
-        if path in exports.KIT_PATHS:
-            modules[file] = kit_module(path, exports.KIT_PATHS[path], is_package=is_package)
+        if path in table.KIT_PATHS:
+            modules[file] = kit_module(path, table.KIT_PATHS[path], is_package=is_package)
             continue
         modules[file] = lazy_module(path, DOOR_DOC.format(path=path), is_package=is_package, version=path == "version")
-    for path, home in exports.COMMANDS.items():
+    for path, home in table.COMMANDS.items():
         modules[SOURCE / path.replace(".", "/") / "__main__.py"] = command_module(path, home)
     return tidied(modules) | {
         ROOT / "docs" / "reference" / "names.md": names_page(),
@@ -84,7 +84,7 @@ def written_files() -> dict[Path, str]:
 
 def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool = False) -> str:
     """The source of a module that offers its names lazily, and shows them to type checkers."""
-    homes = exports.homes(path)
+    homes = table.homes(path)
     depth = (path.count(".") + 1 if path else 0) + (1 if is_package else 0)
     dots = "." if depth == 1 else "standfast."  # as everywhere: relative within a package, absolute beyond it
     by_home: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
     lines = [f'"""{doc}"""', "from __future__ import annotations"]
     if by_home and path:
         lines.append("from typing import TYPE_CHECKING")
-    lines.append(f"from {dots}_doors.lazy import lazy")
+    lines.append(f"from {dots}_src.exports.lazy import lazy")
     if by_home and not path:
         # Type checkers go by the name. Importing `typing` for it would cost as much as an empty Python.
         lines.append("TYPE_CHECKING = False")
@@ -117,7 +117,7 @@ def kit_module(path: str, home: str, *, is_package: bool) -> str:
             f'"""{KIT_PATH_DOC.format(home=home)}"""',
             "from __future__ import annotations",
             *(["from typing import TYPE_CHECKING"] if names else []),
-            f"from {dots}_doors.lazy import forward",
+            f"from {dots}_src.exports.lazy import forward",
             *(["if TYPE_CHECKING:", f"    from {dots}{home} import {', '.join(names)}"] if names else []),
             "",
             f"__all__ = {names!r}" if names else "__all__: list[str] = []",
@@ -186,12 +186,12 @@ def tidied(modules: dict[Path, str]) -> dict[Path, str]:
 def names_page() -> str:
     """The reference of names: for each module its public names with the first sentence of their docstrings."""
     lines = [NAMES_DOC.strip()]
-    for home, names in exports.PUBLIC.items():
+    for home, names in table.PUBLIC.items():
         lines += ["", f"## `standfast.{home}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]
     lines += ["", KIT_DOC.strip()]
-    for kit in exports.KITS:
-        home = exports.KIT_PATHS.get(kit, kit)
+    for kit in table.KITS:
+        home = table.KIT_PATHS.get(kit, kit)
         names = tuple(sorted(getattr(importlib.import_module(f"standfast.{home}"), "__all__", ())))
         lines += ["", f"## `standfast.{kit}`", "", "| name | what it is |", "|---|---|"]
         lines += [f"| `{name}` | {first_sentence(documentation(home, name))} |" for name in names]

@@ -162,9 +162,9 @@ def stale(page: Page, reference: str) -> list[str]:
 
     Those that the kit has, and those of them that can be made there: a backend may have learned a hook since.
     """
-    from standfast.conformance.catalogue import checks_of
-    from standfast.conformance.results import excuse
-    from standfast.sessions.protocol import ALL_ABILITIES
+    from standfast._kits.conformance.catalogue import checks_of
+    from standfast._kits.conformance.results import excuse
+    from standfast._src.sessions.protocol import ALL_ABILITIES
 
     backend = loaded(reference)
     declared = ALL_ABILITIES | {"close", "port"}  # of ours all have them; what a backend lacks is a hook
@@ -186,7 +186,7 @@ def stale(page: Page, reference: str) -> list[str]:
 
 def mend(page: Page, reference: str, clauses: list[str]) -> None:
     """Write the fields of these clauses again, from what was seen of this backend."""
-    from standfast.conformance.scorecard import Scorecard
+    from standfast._kits.conformance.scorecard import Scorecard
 
     card = Scorecard()
     card.merge(_seen(reference))
@@ -207,14 +207,14 @@ def mend(page: Page, reference: str, clauses: list[str]) -> None:
 
 def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> None:
     """Run the kit, or these clauses of it, on one backend and keep what was seen."""
-    from standfast.conformance.check_context import Options
-    from standfast.conformance.run import prepared
-    from standfast.conformance.scorecard import Scorecard
+    from standfast._kits.conformance.check_context import Options
+    from standfast._kits.conformance.run import prepare_checks
+    from standfast._kits.conformance.scorecard import Scorecard
 
     backend = loaded(reference)
     amount = Options(given.rounds, given.examples, given.objects)
     results = []
-    checks = prepared(backend, *clauses, options=amount)
+    checks = prepare_checks(backend, *clauses, options=amount)
     started = time.monotonic()
     for number, make in enumerate(checks, 1):
         results.append(make())
@@ -232,8 +232,8 @@ def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> None:
 
 def write(page: Page) -> None:
     """Write a page from what was seen of its backends; raises if that does not cover every clause."""
-    from standfast.conformance.catalogue import clauses_of
-    from standfast.conformance.scorecard import Scorecard
+    from standfast._kits.conformance.catalogue import clauses_of
+    from standfast._kits.conformance.scorecard import Scorecard
 
     card = Scorecard()
     about = []

@@ -84,11 +84,11 @@ def stage() -> None:
 def reference() -> dict[str, str]:
     """A page for each module that has public names, and one that lists them."""
     sys.path.insert(0, str(ROOT / "src"))
-    from standfast._doors import exports
+    from standfast._src.exports import table
 
     pages: dict[str, str] = {}
     lines = ["# Reference by module", "", "Import every name from `standfast`; the module is where it lives.", ""]
-    for home, names in sorted(exports.PUBLIC.items()):
+    for home, names in sorted(table.PUBLIC.items()):
         page = f"{home.replace('.', '-')}.md"
         lines.append(f"- [`{home}`]({page}): {', '.join(f'`{name}`' for name in names)}")
         blocks = [f"::: standfast.{home}.{name}" for name in names]

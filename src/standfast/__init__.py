@@ -1,19 +1,41 @@
 """An agent runtime whose conversations hold.
 
 Every public name can be imported from here; each is loaded when it is first used.
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
-    from .agents.as_tool import AgentToolStreamEvent
-    from .agents.context import AgentHookContext, RunContextWrapper, TContext
-    from .agents.error_handlers import (
+    from ._kits.operators.copy_sessions import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
+    from ._kits.operators.doctor.checks import Examination, examine_store
+    from ._kits.operators.doctor.findings import Finding
+    from ._kits.operators.doctor.repair import FixReport, SessionFix, mend_store, undo_mend
+    from ._kits.operators.export_markdown import session_markdown
+    from ._kits.operators.export_session import export_session, import_session
+    from ._kits.operators.open_store import open_store, register_store
+    from ._kits.operators.prices import Price, price_of, price_of_run
+    from ._kits.operators.run_view import CallView, DecisionView, RunView
+    from ._kits.operators.store import (
+        Layout,
+        RunListing,
+        SessionListing,
+        SessionSummary,
+        Store,
+        StoreCounts,
+        StoreFacts,
+        StoreUsage,
+        WaitingCall,
+        store_of,
+    )
+    from ._kits.verifying.verify_store import Verification, VerificationPlan, plan_verification, verify_store
+    from ._src.agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
+    from ._src.agents.as_tool import AgentToolStreamEvent
+    from ._src.agents.context import AgentHookContext, RunContextWrapper, TContext
+    from ._src.agents.error_handlers import (
         RunErrorData,
         RunErrorDetails,
         RunErrorHandler,
@@ -21,7 +43,7 @@ if TYPE_CHECKING:
         RunErrorHandlerResult,
         RunErrorHandlers,
     )
-    from .agents.guardrails import (
+    from ._src.agents.guardrails import (
         GuardrailFunctionOutput,
         InputGuardrail,
         InputGuardrailResult,
@@ -30,8 +52,8 @@ if TYPE_CHECKING:
         input_guardrail,
         output_guardrail,
     )
-    from .agents.handoff_data import HandoffInputData, HandoffInputFilter
-    from .agents.handoffs import (
+    from ._src.agents.handoff_data import HandoffInputData, HandoffInputFilter
+    from ._src.agents.handoffs import (
         Handoff,
         default_handoff_history_mapper,
         get_conversation_history_wrappers,
@@ -40,11 +62,11 @@ if TYPE_CHECKING:
         reset_conversation_history_wrappers,
         set_conversation_history_wrappers,
     )
-    from .agents.hooks import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase
-    from .agents.output_type import AgentOutputSchema, AgentOutputSchemaBase
-    from .agents.prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
-    from .agents.retry_policies import retry_policies
-    from .agents.run_config import (
+    from ._src.agents.hooks import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase
+    from ._src.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase
+    from ._src.agents.prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt
+    from ._src.agents.retry_policies import retry_policies
+    from ._src.agents.run_config import (
         CallModelData,
         CallModelInputFilter,
         ModelInputData,
@@ -57,34 +79,8 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
-    from .agents.tool_context import ToolContext
-    from .backends.advanced.session import AdvancedSQLiteSession
-    from .backends.compaction.responses import OpenAIResponsesCompactionSession
-    from .backends.compaction.summary import SummarisingSession
-    from .backends.conversations import OpenAIConversationsSession, start_openai_conversations_session
-    from .backends.memory.runs import InMemoryRunStore
-    from .backends.memory.session import InMemorySession, InMemoryStore
-    from .backends.postgres.session import PostgresSession
-    from .backends.redis.session import RedisSession
-    from .backends.sealed.key_file import KeyFile
-    from .backends.sealed.keys import ErasureReceipt, SessionKeys, key_from_password
-    from .backends.sealed.sdk_rows import EncryptedEnvelope
-    from .backends.sealed.session import EncryptedSession
-    from .backends.sqlalchemy.session import SQLAlchemySession
-    from .backends.sqlite.async_session import AsyncSQLiteSession
-    from .backends.sqlite.session import SQLiteSession
-    from .driver.result import RunResult, RunResultStreaming
-    from .driver.run_scope import AgentToolInvocation, UnfinishedRun
-    from .engine.run_store import LogTail, RunStore, RunSummary, SavedRun
-    from .face.moving import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
-    from .face.repl import run_demo_loop
-    from .face.run_state import CallRecord, RunState
-    from .face.runner import Runner
-    from .face.websocket_session import ResponsesWebSocketSession, responses_websocket_session
-    from .fleet.recovering import RecoveredRun, RecoveryReport
-    from .fleet.run_updates import CallBegan, CallEnded, ItemSaved, PendingCall, RunEnded, RunStatusChanged, RunUpdate
-    from .fleet.stopping import handing_over_on
-    from .ground.errors import (
+    from ._src.agents.tool_context import ToolContext
+    from ._src.base.errors import (
         AbilityMissingError,
         AgentsException,
         AlreadyDecidedError,
@@ -154,9 +150,62 @@ if TYPE_CHECKING:
         UserError,
         WrongLoopError,
     )
-    from .ground.log_helpers import enable_verbose_stdout_logging
-    from .llm.interface import Model, ModelProvider, ModelTracing
-    from .llm.retry import (
+    from ._src.base.logs import enable_verbose_stdout_logging
+    from ._src.items.items import (
+        CompactionItem,
+        HandoffCallItem,
+        HandoffOutputItem,
+        InputItem,
+        ItemHelpers,
+        MCPApprovalRequestItem,
+        MCPApprovalResponseItem,
+        MCPListToolsItem,
+        MessageOutputItem,
+        ModelResponse,
+        ReasoningItem,
+        RunItem,
+        ToolApprovalItem,
+        ToolCallItem,
+        ToolCallOutputItem,
+        ToolOrigin,
+        ToolOriginType,
+        ToolSearchCallItem,
+        ToolSearchOutputItem,
+    )
+    from ._src.items.stream_events import (
+        AgentUpdatedStreamEvent,
+        RawResponsesStreamEvent,
+        RunItemStreamEvent,
+        StreamEvent,
+    )
+    from ._src.items.texts_for_models import ModelTexts, set_model_texts
+    from ._src.items.tool_outputs import (
+        ToolOutputFileContent,
+        ToolOutputFileContentDict,
+        ToolOutputImage,
+        ToolOutputImageDict,
+        ToolOutputText,
+        ToolOutputTextDict,
+    )
+    from ._src.items.usage import Usage
+    from ._src.models.interface import Model, ModelProvider, ModelTracing
+    from ._src.models.model_settings import ModelSettings
+    from ._src.models.outcome_query import ModelSettlement, SendEvidence, Settled
+    from ._src.models.providers.chat_model import OpenAIChatCompletionsModel
+    from ._src.models.providers.client import set_default_openai_api, set_default_openai_client, set_default_openai_key
+    from ._src.models.providers.provider import MultiProvider, MultiProviderMap, OpenAIProvider
+    from ._src.models.providers.registration import (
+        OpenAIAgentRegistrationConfig,
+        set_default_openai_agent_registration,
+        set_default_openai_harness,
+    )
+    from ._src.models.providers.responses_model import OpenAIResponsesModel
+    from ._src.models.providers.websocket_names import (
+        OpenAIResponsesWebSocketOptions,
+        OpenAIResponsesWSModel,
+        set_default_openai_responses_transport,
+    )
+    from ._src.models.retry import (
         ModelRetryAdvice,
         ModelRetryAdviceRequest,
         ModelRetryBackoffSettings,
@@ -166,51 +215,39 @@ if TYPE_CHECKING:
         RetryPolicy,
         RetryPolicyContext,
     )
-    from .llm.settings import ModelSettings
-    from .llm.settlement import ModelSettlement, SendEvidence, Settled
-    from .operators.doctor.examination import Examination, examine_store
-    from .operators.doctor.findings import Finding
-    from .operators.doctor.mending import FixReport, SessionFix, mend_store, undo_mend
-    from .operators.export_markdown import session_markdown
-    from .operators.exporting import export_session, import_session
-    from .operators.moving import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
-    from .operators.opening import open_store, register_store
-    from .operators.prices import Price, price_of, price_of_run
-    from .operators.run_view import CallView, DecisionView, RunView
-    from .operators.store import (
-        Layout,
-        RunListing,
-        SessionListing,
-        SessionSummary,
-        Store,
-        StoreCounts,
-        StoreFacts,
-        StoreUsage,
-        WaitingCall,
-        store_of,
+    from ._src.runs.api.move_conversation import MoveInterruptedError, MoveReport, move_to_conversation, move_to_session
+    from ._src.runs.api.repl import run_demo_loop
+    from ._src.runs.api.run_state import CallRecord, RunState
+    from ._src.runs.api.runner import Runner
+    from ._src.runs.api.websocket_session import ResponsesWebSocketSession, responses_websocket_session
+    from ._src.runs.engine.run_store import LogTail, RunStore, RunSummary, SavedRun
+    from ._src.runs.loop.result import RunResult, RunResultStreaming
+    from ._src.runs.loop.run_scope import AgentToolInvocation, UnfinishedRun
+    from ._src.runs.recovery.recover import RecoveredRun, RecoveryReport
+    from ._src.runs.recovery.run_updates import (
+        CallBegan,
+        CallEnded,
+        ItemSaved,
+        PendingCall,
+        RunEnded,
+        RunStatusChanged,
+        RunUpdate,
     )
-    from .plain.copying import CopyReport, NotCarried, copy_history
-    from .plain.repairing import BrokenItem, RepairReport, repair_history
-    from .providers.chat import OpenAIChatCompletionsModel
-    from .providers.client import set_default_openai_api, set_default_openai_client, set_default_openai_key
-    from .providers.provider import MultiProvider, MultiProviderMap, OpenAIProvider
-    from .providers.registration import (
-        OpenAIAgentRegistrationConfig,
-        set_default_openai_agent_registration,
-        set_default_openai_harness,
+    from ._src.runs.recovery.shutdown import handing_over_on
+    from ._src.sessions.backends.memory.memory_runs import InMemoryRunStore
+    from ._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
+    from ._src.sessions.backends.openai_conversations import (
+        OpenAIConversationsSession,
+        start_openai_conversations_session,
     )
-    from .providers.responses import OpenAIResponsesModel
-    from .providers.websocket import (
-        OpenAIResponsesWebSocketOptions,
-        OpenAIResponsesWSModel,
-        set_default_openai_responses_transport,
-    )
-    from .sessions.compaction_rules import (
-        OpenAIResponsesCompactionArgs,
-        OpenAIResponsesCompactionAwareSession,
-        is_openai_responses_compaction_aware_session,
-    )
-    from .sessions.protocol import (
+    from ._src.sessions.backends.postgres.postgres_session import PostgresSession
+    from ._src.sessions.backends.redis.redis_session import RedisSession
+    from ._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession
+    from ._src.sessions.backends.sqlite.async_session import AsyncSQLiteSession
+    from ._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
+    from ._src.sessions.foreign.copy_history import CopyReport, NotCarried, copy_history
+    from ._src.sessions.foreign.repair_history import BrokenItem, RepairReport, repair_history
+    from ._src.sessions.protocol import (
         Ability,
         CanAppend,
         CanFork,
@@ -235,7 +272,7 @@ if TYPE_CHECKING:
         TResponseInputItem,
         abilities,
     )
-    from .sessions.records import (
+    from ._src.sessions.records import (
         CanReadRecords,
         CanSearch,
         CanWatch,
@@ -251,8 +288,67 @@ if TYPE_CHECKING:
         RunUsage,
         SearchPage,
     )
-    from .telemetry.records import Span, SpanError, Trace, TracingProcessor, gen_span_id, gen_trace_id
-    from .telemetry.span_data import (
+    from ._src.sessions.rules.compaction import (
+        OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session,
+    )
+    from ._src.sessions.wrappers.branches.advanced_session import AdvancedSQLiteSession
+    from ._src.sessions.wrappers.compaction.responses import OpenAIResponsesCompactionSession
+    from ._src.sessions.wrappers.compaction.summary import SummarisingSession
+    from ._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession
+    from ._src.sessions.wrappers.encrypted.key_file import KeyFile
+    from ._src.sessions.wrappers.encrypted.keys import ErasureReceipt, SessionKeys, key_from_password
+    from ._src.sessions.wrappers.encrypted.sdk_rows import EncryptedEnvelope
+    from ._src.tools.custom_tool import (
+        CustomTool,
+        CustomToolApprovalFunction,
+        CustomToolCustomDataContext,
+        CustomToolCustomDataExtractor,
+        CustomToolExecutor,
+        CustomToolOnApprovalFunction,
+        CustomToolOnApprovalFunctionResult,
+    )
+    from ._src.tools.function_tool import (
+        FunctionTool,
+        FunctionToolCustomDataContext,
+        FunctionToolCustomDataExtractor,
+        FunctionToolResult,
+        ToolCaller,
+        default_tool_error_function,
+        function_tool,
+        tool_namespace,
+    )
+    from ._src.tools.hosted_tools import (
+        CodeInterpreterTool,
+        FileSearchTool,
+        HostedMCPTool,
+        ImageGenerationTool,
+        ImageGenerationToolConfig,
+        MCPToolApprovalFunction,
+        MCPToolApprovalFunctionResult,
+        MCPToolApprovalRequest,
+        ProgrammaticToolCallingTool,
+        ProviderTool,
+        Tool,
+        ToolSearchTool,
+        WebSearchTool,
+        WebSearchToolImageSettings,
+    )
+    from ._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs
+    from ._src.tools.strict_schema import ensure_strict_json_schema
+    from ._src.tools.tool_guardrails import (
+        ToolGuardrailFunctionOutput,
+        ToolInputGuardrail,
+        ToolInputGuardrailData,
+        ToolInputGuardrailResult,
+        ToolOutputGuardrail,
+        ToolOutputGuardrailData,
+        ToolOutputGuardrailResult,
+        tool_input_guardrail,
+        tool_output_guardrail,
+    )
+    from ._src.tracing.span_data import (
         AgentSpanData,
         CustomSpanData,
         FunctionSpanData,
@@ -268,7 +364,7 @@ if TYPE_CHECKING:
         TranscriptionSpanData,
         TurnSpanData,
     )
-    from .telemetry.spans import (
+    from ._src.tracing.spans import (
         add_trace_processor,
         agent_span,
         custom_span,
@@ -291,88 +387,8 @@ if TYPE_CHECKING:
         transcription_span,
         turn_span,
     )
-    from .telemetry.switch import set_tracing_disabled
-    from .tools.custom import (
-        CustomTool,
-        CustomToolApprovalFunction,
-        CustomToolCustomDataContext,
-        CustomToolCustomDataExtractor,
-        CustomToolExecutor,
-        CustomToolOnApprovalFunction,
-        CustomToolOnApprovalFunctionResult,
-    )
-    from .tools.function import (
-        FunctionTool,
-        FunctionToolCustomDataContext,
-        FunctionToolCustomDataExtractor,
-        FunctionToolResult,
-        ToolCaller,
-        default_tool_error_function,
-        function_tool,
-        tool_namespace,
-    )
-    from .tools.guardrails import (
-        ToolGuardrailFunctionOutput,
-        ToolInputGuardrail,
-        ToolInputGuardrailData,
-        ToolInputGuardrailResult,
-        ToolOutputGuardrail,
-        ToolOutputGuardrailData,
-        ToolOutputGuardrailResult,
-        tool_input_guardrail,
-        tool_output_guardrail,
-    )
-    from .tools.hosted import (
-        CodeInterpreterTool,
-        FileSearchTool,
-        HostedMCPTool,
-        ImageGenerationTool,
-        ImageGenerationToolConfig,
-        MCPToolApprovalFunction,
-        MCPToolApprovalFunctionResult,
-        MCPToolApprovalRequest,
-        ProgrammaticToolCallingTool,
-        ProviderTool,
-        Tool,
-        ToolSearchTool,
-        WebSearchTool,
-        WebSearchToolImageSettings,
-    )
-    from .tools.strict import ensure_strict_json_schema
-    from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
-    from .verifying.store import Verification, VerificationPlan, plan_verification, verify_store
-    from .words.items import (
-        CompactionItem,
-        HandoffCallItem,
-        HandoffOutputItem,
-        InputItem,
-        ItemHelpers,
-        MCPApprovalRequestItem,
-        MCPApprovalResponseItem,
-        MCPListToolsItem,
-        MessageOutputItem,
-        ModelResponse,
-        ReasoningItem,
-        RunItem,
-        ToolApprovalItem,
-        ToolCallItem,
-        ToolCallOutputItem,
-        ToolOrigin,
-        ToolOriginType,
-        ToolSearchCallItem,
-        ToolSearchOutputItem,
-    )
-    from .words.model_texts import ModelTexts, set_model_texts
-    from .words.stream_events import AgentUpdatedStreamEvent, RawResponsesStreamEvent, RunItemStreamEvent, StreamEvent
-    from .words.tool_outputs import (
-        ToolOutputFileContent,
-        ToolOutputFileContentDict,
-        ToolOutputImage,
-        ToolOutputImageDict,
-        ToolOutputText,
-        ToolOutputTextDict,
-    )
-    from .words.usage import Usage
+    from ._src.tracing.trace_records import Span, SpanError, Trace, TracingProcessor, gen_span_id, gen_trace_id
+    from ._src.tracing.tracing_switch import set_tracing_disabled
 
 __version__ = "0.2.0.dev0"
 __all__ = [

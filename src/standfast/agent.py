@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.agent`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.agent import (
+    from ._src.agents.agent import (
         Agent,
         AgentBase,
         MCPConfig,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ToolsToFinalOutputFunction,
         ToolsToFinalOutputResult,
     )
-    from .agents.as_tool import AgentToolStreamEvent
+    from ._src.agents.as_tool import AgentToolStreamEvent
 
 __all__ = [
     "Agent",

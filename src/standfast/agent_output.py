@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.agent_output`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.output_type import AgentOutputSchema, AgentOutputSchemaBase
+    from ._src.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase
 
 __all__ = ["AgentOutputSchema", "AgentOutputSchemaBase"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.agent_tool_input`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.tool_input import (
+    from ._src.agents.tool_input import (
         STRUCTURED_INPUT_PREAMBLE,
         StructuredInputSchemaInfo,
         StructuredToolInputBuilder,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         is_agent_tool_input,
         resolve_agent_tool_input,
     )
-    from .agents.tool_input_model import AgentAsToolInput
+    from ._src.agents.tool_input_model import AgentAsToolInput
 
 __all__ = [
     "AgentAsToolInput",

@@ -1,17 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.exceptions`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.error_handlers import RunErrorDetails
-    from .ground.errors import (
+    from ._src.agents.error_handlers import RunErrorDetails
+    from ._src.base.errors import (
         AgentsException,
         InputGuardrailTripwireTriggered,
         MaxTurnsExceeded,

@@ -1,29 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.items`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .providers.item_types import (
-        ToolApprovalRawItem,
-        ToolCallItemTypes,
-        ToolCallOutputTypes,
-        ToolSearchCallRawItem,
-        ToolSearchOutputRawItem,
-        TResponse,
-        TResponseOutputItem,
-        TResponseStreamEvent,
-        coerce_tool_search_call_raw_item,
-        coerce_tool_search_output_raw_item,
-    )
-    from .sessions.protocol import TResponseInputItem
-    from .words.items import (
+    from ._src.items.items import (
         CompactionItem,
         HandoffCallItem,
         HandoffOutputItem,
@@ -43,6 +30,19 @@ if TYPE_CHECKING:
         ToolSearchCallItem,
         ToolSearchOutputItem,
     )
+    from ._src.models.providers.item_types import (
+        ToolApprovalRawItem,
+        ToolCallItemTypes,
+        ToolCallOutputTypes,
+        ToolSearchCallRawItem,
+        ToolSearchOutputRawItem,
+        TResponse,
+        TResponseOutputItem,
+        TResponseStreamEvent,
+        coerce_tool_search_call_raw_item,
+        coerce_tool_search_output_raw_item,
+    )
+    from ._src.sessions.protocol import TResponseInputItem
 
 __all__ = [
     "CompactionItem",

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.logger`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .ground.log_helpers import (
+    from ._src.base.logs import (
         log_model_action_debug,
         log_model_action_error,
         log_model_action_warning,

@@ -1,17 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.result`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .driver.result import RunResult, RunResultBase, RunResultStreaming
-    from .driver.run_scope import AgentToolInvocation
+    from ._src.runs.loop.result import RunResult, RunResultBase, RunResultStreaming
+    from ._src.runs.loop.run_scope import AgentToolInvocation
 
 __all__ = ["AgentToolInvocation", "RunResult", "RunResultBase", "RunResultStreaming"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.run_config`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.run_config import (
+    from ._src.agents.run_config import (
         DEFAULT_MAX_TURNS,
         CallModelData,
         CallModelInputFilter,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         ToolNameCollisionPolicy,
         ToolNotFoundBehavior,
     )
-    from .agents.run_options import RunOptions
-    from .tools.texts import ToolErrorFormatter, ToolErrorFormatterArgs
+    from ._src.agents.run_options import RunOptions
+    from ._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs
 
 __all__ = [
     "CallModelData",

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.run_error_handlers`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .agents.error_handlers import (
+    from ._src.agents.error_handlers import (
         RunErrorData,
         RunErrorHandler,
         RunErrorHandlerInput,

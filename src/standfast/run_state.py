@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.run_state`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .face.run_state import RunState
+    from ._src.runs.api.run_state import RunState
 
 __all__ = ["RunState"]
 __getattr__, __dir__ = lazy(__name__)

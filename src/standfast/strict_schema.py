@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.strict_schema`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .tools.strict import ensure_strict_json_schema
+    from ._src.tools.strict_schema import ensure_strict_json_schema
 
 __all__ = ["ensure_strict_json_schema"]
 __getattr__, __dir__ = lazy(__name__)

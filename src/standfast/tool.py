@@ -1,16 +1,25 @@
 """What the OpenAI Agents SDK documents as `agents.tool`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from .tools.custom import (
+    from ._src.items.items import ToolOrigin, ToolOriginType
+    from ._src.items.tool_outputs import (
+        ToolOutputFileContent,
+        ToolOutputFileContentDict,
+        ToolOutputImage,
+        ToolOutputImageDict,
+        ToolOutputText,
+        ToolOutputTextDict,
+    )
+    from ._src.tools.custom_tool import (
         CustomTool,
         CustomToolApprovalFunction,
         CustomToolCustomDataContext,
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
         CustomToolOnApprovalFunction,
         CustomToolOnApprovalFunctionResult,
     )
-    from .tools.function import (
+    from ._src.tools.function_tool import (
         FunctionTool,
         FunctionToolCustomDataContext,
         FunctionToolResult,
@@ -27,17 +36,7 @@ if TYPE_CHECKING:
         function_tool,
         tool_namespace,
     )
-    from .tools.helpers import (
-        DEFAULT_APPROVAL_REJECTION_MESSAGE,
-        ToolFunction,
-        default_tool_timeout_error_message,
-        get_function_tool_origin,
-        invoke_function_tool,
-        maybe_invoke_function_tool_failure_error_function,
-        resolve_function_tool_failure_error_function,
-        set_function_tool_failure_error_function,
-    )
-    from .tools.hosted import (
+    from ._src.tools.hosted_tools import (
         CodeInterpreterTool,
         FileSearchTool,
         HostedMCPTool,
@@ -52,14 +51,15 @@ if TYPE_CHECKING:
         WebSearchTool,
         WebSearchToolImageSettings,
     )
-    from .words.items import ToolOrigin, ToolOriginType
-    from .words.tool_outputs import (
-        ToolOutputFileContent,
-        ToolOutputFileContentDict,
-        ToolOutputImage,
-        ToolOutputImageDict,
-        ToolOutputText,
-        ToolOutputTextDict,
+    from ._src.tools.sdk_helpers import (
+        DEFAULT_APPROVAL_REJECTION_MESSAGE,
+        ToolFunction,
+        default_tool_timeout_error_message,
+        get_function_tool_origin,
+        invoke_function_tool,
+        maybe_invoke_function_tool_failure_error_function,
+        resolve_function_tool_failure_error_function,
+        set_function_tool_failure_error_function,
     )
 
 __all__ = [

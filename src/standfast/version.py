@@ -1,11 +1,11 @@
 """What the OpenAI Agents SDK documents as `agents.version`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from ._doors.lazy import lazy
+from ._src.exports.lazy import lazy
 
 __version__ = "0.2.0.dev0"
 __all__: list[str] = []

@@ -17,20 +17,20 @@ import agents
 import pytest
 from pydantic import BaseModel, Field
 
-from standfast.agents.agent import Agent, resolve_tools
-from standfast.agents.as_tool import AgentTool, AgentToolRun, relay_events
-from standfast.agents.context import ChildPaused, RunContextWrapper
-from standfast.agents.hooks import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
-from standfast.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
-from standfast.agents.run_config import RunConfig
-from standfast.agents.tool_context import ToolContext
-from standfast.agents.tool_input import default_tool_input_builder
-from standfast.ground.errors import ModelBehaviorError, OwnerError, UserError
-from standfast.llm.settings import ModelSettings
+from standfast._src.agents.agent import Agent, resolve_tools
+from standfast._src.agents.as_tool import AgentTool, AgentToolRun, relay_events
+from standfast._src.agents.context import ChildPaused, RunContextWrapper
+from standfast._src.agents.hooks import AgentHooks, RunHooks, RunHooksBase, await_both, overridden
+from standfast._src.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase, output_schema_of
+from standfast._src.agents.run_config import RunConfig
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.agents.tool_input import default_tool_input_builder
+from standfast._src.base.errors import ModelBehaviorError, OwnerError, UserError
+from standfast._src.items.items import MessageOutputItem, ToolCallOutputItem, ToolOriginType
+from standfast._src.models.model_settings import ModelSettings
+from standfast._src.tools.function_tool import FunctionTool, function_tool
+from standfast._src.tools.invocation import invoke
 from standfast.testing import ScriptedModel, final, function_call
-from standfast.tools.function import FunctionTool, function_tool
-from standfast.tools.invoke import invoke
-from standfast.words.items import MessageOutputItem, ToolCallOutputItem, ToolOriginType
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
 
@@ -202,7 +202,7 @@ def test_making_agents_needs_no_schema_library():
     """`import standfast` and an agent with a handoff and a plain agent tool stay cheap."""
     program = (
         "import sys, standfast\n"
-        "from standfast.agents.agent import Agent; from standfast.agents.handoffs import handoff\n"
+        "from standfast._src.agents.agent import Agent; from standfast._src.agents.handoffs import handoff\n"
         "a = Agent(name='a'); Agent(name='b', handoffs=[handoff(a)], tools=[a.as_tool('t', 'd')])\n"
         "sys.exit('pydantic' in sys.modules or 'openai' in sys.modules)"
     )
@@ -210,15 +210,15 @@ def test_making_agents_needs_no_schema_library():
 
 
 @pytest.mark.parametrize(
-    ("home", "told"), [("standfast", "bonjour"), ("standfast.agents.agent", "Import Agent from standfast")]
+    ("home", "told"), [("standfast", "bonjour"), ("standfast._src.agents.agent", "Import Agent from standfast")]
 )
 def test_whoever_has_agent_from_a_door_can_call_its_tool_without_a_runner(home: str, told: str):
     """Running is the face's: it comes with the public name, and the layer of agents alone says where to get it."""
     program = (
         "import asyncio\n"
         f"from {home} import Agent\n"
-        "from standfast.agents.tool_context import ToolContext\n"
-        "from standfast.ground.errors import UserError\n"
+        "from standfast._src.agents.tool_context import ToolContext\n"
+        "from standfast._src.base.errors import UserError\n"
         "from standfast.testing import ScriptedModel, final\n"
         "tool = Agent(name='a', model=ScriptedModel([final('bonjour')])).as_tool('say', 'Says it.')\n"
         "call = tool.on_invoke_tool(ToolContext(None, tool_name='say', tool_call_id='1', tool_arguments='{}'),"

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.agents.approvals import (
+from standfast._src.agents.approvals import (
     ApprovalBook,
     arguments_digest,
     decision_about,
     scope_of,
     tool_scope,
 )
-from standfast.agents.context import AgentHookContext, ChildPaused, RunContextWrapper
-from standfast.agents.tool_context import ToolContext
-from standfast.engine.log import plain, typed
-from standfast.engine.run import Decision
-from standfast.ground.errors import ApprovalError
-from standfast.words.items import ToolApprovalItem
-from standfast.words.usage import Usage
+from standfast._src.agents.context import AgentHookContext, ChildPaused, RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.errors import ApprovalError
+from standfast._src.items.items import ToolApprovalItem
+from standfast._src.items.usage import Usage
+from standfast._src.runs.engine.append_log import convert, plain
+from standfast._src.runs.engine.run import Decision
 
 PAY = tool_scope("pay")
 
@@ -125,7 +125,7 @@ def test_a_decision_about_nothing_is_refused():
 
 def test_only_new_decisions_are_drained_and_only_once():
     old = Decision(True, "c1", PAY)
-    book = ApprovalBook.of([old])
+    book = ApprovalBook.from_decisions([old])
     assert book.drain() == []
     new = Decision(False, "c2", PAY, message="no")
     book.record(new)
@@ -148,7 +148,7 @@ decisions = st.builds(
 @given(st.lists(decisions, max_size=12))
 def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
     """The rules of §1.10, written a second time in the most naive way."""
-    book = ApprovalBook.of(typed(plain(made), list[Decision]))
+    book = ApprovalBook.from_decisions(convert(plain(made), list[Decision]))
     for call_id in ("c1", "c2", "c3", "c4"):
         own = [decision.approved for decision in made if decision.call_id == call_id]
         sticky = [decision.approved for decision in made if decision.sticky]
@@ -159,7 +159,7 @@ def test_a_book_says_what_the_rules_say_and_survives_json(made: list[Decision]):
 
 
 def test_a_sticky_decision_may_be_about_a_tool_alone():
-    book = ApprovalBook.of([Decision(False, None, PAY, sticky=True, message="never")])
+    book = ApprovalBook.from_decisions([Decision(False, None, PAY, sticky=True, message="never")])
     assert (book.status("c1", PAY), book.message("c1", PAY)) == (False, "never")
 
 
@@ -173,7 +173,7 @@ def test_a_message_can_be_asked_for_with_the_item_that_shows_the_call():
 
 
 def test_a_message_belongs_to_its_rejection():
-    book = ApprovalBook.of([Decision(False, "c1", PAY, message="no"), Decision(False, "c2", PAY)])
+    book = ApprovalBook.from_decisions([Decision(False, "c1", PAY, message="no"), Decision(False, "c2", PAY)])
     assert book.message("c1", PAY) == "no"
     assert book.message("c2", PAY) is None
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from standfast.agents.context import RunContextWrapper
-from standfast.agents.guardrails import (
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.guardrails import (
     GuardrailFunctionOutput,
     InputGuardrail,
     InputGuardrailResult,
@@ -17,13 +17,13 @@ from standfast.agents.guardrails import (
     judge,
     output_guardrail,
 )
-from standfast.agents.tool_context import ToolContext
-from standfast.ground.errors import (
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.errors import (
     ToolInputGuardrailTripwireTriggered,
     ToolOutputGuardrailTripwireTriggered,
     UserError,
 )
-from standfast.tools.guardrails import (
+from standfast._src.tools.tool_guardrails import (
     ToolGuardrailFunctionOutput,
     ToolInputGuardrail,
     ToolInputGuardrailData,

@@ -14,11 +14,11 @@ from agents import handoffs as theirs
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
-from standfast.agents import handoff_prompt
-from standfast.agents.agent import Agent
-from standfast.agents.context import RunContextWrapper
-from standfast.agents.handoff_data import HandoffInputData
-from standfast.agents.handoffs import (
+from standfast._src.agents import handoff_prompt
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.handoff_data import HandoffInputData
+from standfast._src.agents.handoffs import (
     Handoff,
     default_handoff_history_mapper,
     get_conversation_history_wrappers,
@@ -29,9 +29,8 @@ from standfast.agents.handoffs import (
     resolve_handoffs,
     set_conversation_history_wrappers,
 )
-from standfast.extensions import handoff_filters
-from standfast.ground.errors import ModelBehaviorError, UserError
-from standfast.words.items import (
+from standfast._src.base.errors import ModelBehaviorError, UserError
+from standfast._src.items.items import (
     CompactionItem,
     HandoffCallItem,
     HandoffOutputItem,
@@ -42,6 +41,7 @@ from standfast.words.items import (
     ToolCallItem,
     ToolCallOutputItem,
 )
+from standfast.extensions import handoff_filters
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
 BILLING = Agent(name="Billing Agent", handoff_description="Knows about money.")

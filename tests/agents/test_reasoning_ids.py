@@ -8,7 +8,7 @@ import pytest
 
 from standfast import Agent, InMemorySession, RunConfig, function_tool
 from standfast.testing import ScriptedModel, function_call, reasoning
-from tests.driver.office import go, said
+from tests.runs.whole_runs import go, said
 
 POLICIES = pytest.mark.parametrize("policy", [None, "preserve", "omit"])
 

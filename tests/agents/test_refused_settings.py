@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from standfast import Agent, CallerError, RunConfig, Runner, function_tool, handoff
-from standfast.agents.run_config import RunConfig as Config
+from standfast._src.agents.run_config import RunConfig as Config
 from standfast.testing import ScriptedModel, final
 
 WRONG: list[tuple[str, Any]] = [

@@ -9,7 +9,7 @@ import pytest
 
 from standfast import Agent, ModelRetrySettings, ModelSettings, RetryDecision, UserError, retry_policies
 from standfast.testing import ScriptedModel
-from tests.driver.office import go, said
+from tests.runs.whole_runs import go, said
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

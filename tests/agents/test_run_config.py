@@ -8,11 +8,11 @@ from typing import Any
 import agents
 import pytest
 
-from standfast.agents.error_handlers import RunErrorHandlerResult, check_error_handlers, read_handler_result
-from standfast.agents.run_config import RunConfig, ToolExecutionConfig, coerce_run_config
-from standfast.ground.errors import UserError
-from standfast.llm.settings import ModelSettings
-from standfast.sessions.protocol import SessionSettings
+from standfast._src.agents.error_handlers import RunErrorHandlerResult, check_error_handlers, read_handler_result
+from standfast._src.agents.run_config import RunConfig, ToolExecutionConfig, coerce_run_config
+from standfast._src.base.errors import UserError
+from standfast._src.models.model_settings import ModelSettings
+from standfast._src.sessions.protocol import SessionSettings
 
 
 def test_every_field_of_the_sdk_is_there_in_its_place():

@@ -23,10 +23,10 @@ from standfast import (
     handoff,
     input_guardrail,
 )
-from standfast.agents.run_config import CallModelData, ModelInputData
+from standfast._src.agents.run_config import CallModelData, ModelInputData
 from standfast.testing import ModelStep, ScriptedModel, function_call, handoff_call
 from standfast.testing.loopback import LoopbackServer
-from tests.driver.office import go, outputs, said, user
+from tests.runs.whole_runs import go, outputs, said, user
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from standfast import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, function_tool
+from standfast._src.tools.function_tool import tool_namespace
 from standfast.testing import ScriptedModel, function_call
 from standfast.testing.loopback import LoopbackServer
-from standfast.tools.function import tool_namespace
-from tests.driver.office import go, said
+from tests.runs.whole_runs import go, said
 
 APIS: dict[str, tuple[Any, dict[str, Any]]] = {
     "responses": (OpenAIResponsesModel, {"frequency_penalty": 0.5, "presence_penalty": 0.5}),

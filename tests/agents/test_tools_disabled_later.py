@@ -8,7 +8,7 @@ import pytest
 
 from standfast import Agent, ModelBehaviorError, RunConfig, function_tool
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.office import go, outputs, said
+from tests.runs.whole_runs import go, outputs, said
 
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import done, lines, outputs, short
+from helpers.ledger_oracle import done, lines, outputs, short
 from helpers.offices import INNER, PARENT, Clerk, Office
 from openai import AsyncOpenAI
 

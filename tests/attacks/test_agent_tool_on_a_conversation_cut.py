@@ -22,7 +22,7 @@ from helpers.trees import Death
 from standfast import RunClaimedError, RunConfig, Runner, SQLiteSession, UnfinishedRunError
 from standfast.testing import final
 from standfast.testing.loopback import LoopbackServer, Status
-from tests.driver.owners.child import loopback_client
+from tests.runs.owners.child import loopback_client
 
 ROUNDS = int(os.environ.get("STANDFAST_ATTACK_ROUNDS", "1"))
 PLACES = 50

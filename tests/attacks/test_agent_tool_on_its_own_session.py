@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, done, lines, write, wrongs
 from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left
+from helpers.ledger_oracle import asked_next, done, lines, write, wrongs
 from helpers.processes import Child, Line, eventually
 
 from standfast import (
@@ -28,10 +28,10 @@ from standfast import (
     function_tool,
     open_store,
 )
-from standfast.ground.errors import UnfinishedRunError
+from standfast._src.base.errors import UnfinishedRunError
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
 from tests.helpers.stores import SHARED, opened, place
+from tests.runs.saved_runs.payment_app import Desk, asks, look, outputs, pay, says
 
 OUTER, INNER = RunConfig(run_id="r1"), "r1/o1"
 WAITS, UNKNOWN, NOT_RUN = "waits", "not known", "did not run"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import done, lines, outputs, write
+from helpers.ledger_oracle import done, lines, outputs, write
 from helpers.processes import Child, Line, eventually
 
 from standfast import (

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calls.helpers import Reader, at, until
-from calls.worker import agent_of, runner_of
-from calls.workers import answer, done
+from realtime.session.helpers import Reader, at, until
+from realtime.session.worker import agent_of, runner_of
+from realtime.session.workers import answer, done
 
 from standfast import Agent, RunConfig, Runner, RunStateError, SessionClosedError, SQLiteSession, open_store
 from standfast.realtime import RealtimeSession

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 import uvloop
-from helpers.books import asked_next, done, lines, write, wrongs
 from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left, suspensions
+from helpers.ledger_oracle import asked_next, done, lines, write, wrongs
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
-from standfast.sessions.run_rules import NestedItems
+from standfast._src.sessions.rules.saved_runs import NestedItems
 from standfast.testing import ScriptedModel, final, function_call
 from tests.helpers.stores import opened, place
 

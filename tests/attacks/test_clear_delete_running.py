@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, done, lines, short, write, wrongs
+from helpers.ledger_oracle import asked_next, done, lines, short, write, wrongs
 from helpers.processes import Child, Line
 
 from standfast import (

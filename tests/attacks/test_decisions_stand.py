@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from standfast import Agent, AlreadyDecidedError, RunConfig, RunContextWrapper, Runner, RunState, SQLiteSession
-from standfast.ground.errors import RunClaimedError
-from standfast.operators.opening import open_store
+from standfast._kits.operators.open_store import open_store
+from standfast._src.base.errors import RunClaimedError
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
+from tests.runs.saved_runs.payment_app import Desk, asks, look, outputs, pay, says
 
 R1 = RunConfig(run_id="r1")
 

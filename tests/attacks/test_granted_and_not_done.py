@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import Item, lines
 from helpers.hosted_desk import Provider, desk, question
+from helpers.ledger_oracle import Item, lines
 from helpers.processes import Child, Line
 from openai import AsyncOpenAI
 
 from standfast import RunConfig, Runner, SQLiteSession
 from standfast.testing.loopback import LoopbackServer
-from tests.driver.owners.child import loopback_client
+from tests.runs.owners.child import loopback_client
 
 GRANTED = question("r0", 0, "auto", 0)
 PLAN = "auto wait"

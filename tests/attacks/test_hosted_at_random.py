@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import Item, lines
 from helpers.cancelling import WAYS, cancelled_at
 from helpers.counts import tried
 from helpers.hosted_desk import Provider, desk, some_plan, wrongs_of
 from helpers.hosted_worker import Place, approves, step
+from helpers.ledger_oracle import Item, lines
 from helpers.processes import Child
 from openai import APIError
 

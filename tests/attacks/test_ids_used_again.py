@@ -17,10 +17,10 @@ from standfast import (
     Runner,
     function_tool,
 )
+from standfast._src.items.texts_for_models import model_text
 from standfast.testing import ScriptedModel, assistant_message, final, function_call
 from standfast.testing.loopback import Drop, LoopbackServer, Script, call
-from standfast.words.model_texts import model_text
-from tests.driver.office import go
+from tests.runs.whole_runs import go
 
 # --- a call, in a conversation that a server keeps -------------------------------------------------------------------
 

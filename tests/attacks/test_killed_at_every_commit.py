@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, lines
 from helpers.counts import tried
 from helpers.killing import ON, WHAT, Story, step
+from helpers.ledger_oracle import asked_next, lines
 from helpers.processes import Child
 from helpers.trees import wrongs
 

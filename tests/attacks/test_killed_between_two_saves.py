@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, UnfinishedRunError, open_store
-from standfast.engine.codec import decode_saved, has_ended
+from standfast._src.runs.engine.codec import decode_saved, has_ended
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
+from tests.runs.saved_runs.payment_app import Desk, asks, look, outputs, pay, says
 
 PARENT, INNER = "r1", "r1/o1"
 NOT_RUN, WAITS, UNKNOWN = "did not run", "waits for a person", "not known"

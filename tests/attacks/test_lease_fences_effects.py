@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import done, lines, short, write
+from helpers.ledger_oracle import done, lines, short, write
 from helpers.processes import Child, Line, stop_outside_writes
 from helpers.workers import calm_history, work
 

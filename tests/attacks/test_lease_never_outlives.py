@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, done, lines, short, write, wrongs
+from helpers.ledger_oracle import asked_next, done, lines, short, write, wrongs
 from helpers.namespaces import PID, cases, name_of, run_python
 from helpers.processes import Child, stop_outside_writes
 from helpers.workers import calm_history, payer, work

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, outputs, says_unknown
+from helpers.ledger_oracle import asked_next, outputs, says_unknown
 from helpers.processes import Child, Line, wait_until
-from mcp_servers.helpers import bare, calls, lines
+from tools.mcp.helpers import bare, calls, lines
 
 from standfast import Agent, RunConfig, Runner
 from standfast.testing import ScriptedModel, final

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, done, lines, short, write
+from helpers.ledger_oracle import asked_next, done, lines, short, write
 from helpers.processes import Child, Line
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool

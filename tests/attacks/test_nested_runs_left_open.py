@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from standfast import Agent, Runner, SQLiteSession, StandfastError, function_tool, open_store
-from standfast.carrying.wrapper import SessionWrapper
-from standfast.ground.errors import AlreadyDecidedError, StoreError
+from standfast._src.base.errors import AlreadyDecidedError, StoreError
+from standfast._src.sessions.client.session_wrapper import SessionWrapper
 from standfast.run import RunConfig
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.saved_runs.desk import Desk, asks, look, outputs, pay, says
 from tests.helpers.cancelling import Way, cancelled_at
+from tests.runs.saved_runs.payment_app import Desk, asks, look, outputs, pay, says
 
 OUTER, INNER = RunConfig(run_id="r1"), "r1/o1"
 UNKNOWN = "not known"

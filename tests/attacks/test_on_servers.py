@@ -1,7 +1,7 @@
 """The attacks of several processes, on Redis and PostgreSQL: at random from a seed, stopped, killed, started twice.
 
 "client" is Redis over a client that belongs to the loop: nothing renews or stores for it but that loop. The rule is
-that of tests/helpers/books.py; `STANDFAST_ATTACK_ROUNDS=100` plays that many times as many stories.
+that of tests/helpers/ledger_oracle.py; `STANDFAST_ATTACK_ROUNDS=100` plays that many times as many stories.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from helpers.actors import act
-from helpers.books import asked_next, lines, outputs, says_unknown, short, wrongs
+from helpers.ledger_oracle import asked_next, lines, outputs, says_unknown, short, wrongs
 from helpers.processes import Child
 from helpers.starters import start
 from helpers.workers import PLACES, calm_history, work

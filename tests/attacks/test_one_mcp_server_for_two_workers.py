@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, wrongs
 from helpers.counts import saw_effects, tried
+from helpers.ledger_oracle import asked_next, wrongs
 from helpers.processes import Child, Line
-from mcp_servers.helpers import calls, faulty, lines, reached
+from tools.mcp.helpers import calls, faulty, lines, reached
 
 from standfast import Agent, RunConfig, Runner, StandfastError
 from standfast.testing import ScriptedModel, final

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import lines, short
+from helpers.ledger_oracle import lines, short
 from helpers.processes import Child
 from helpers.starters import JOB, paying_agent, resume, start
 

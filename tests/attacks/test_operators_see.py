@@ -26,7 +26,7 @@ from standfast import (
     function_tool,
     repair_history,
 )
-from standfast.ground.operators import EVENTS
+from standfast._src.base.operational_events import EVENTS
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
 from tests.helpers import servers
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import short
+from helpers.ledger_oracle import short
 
 from standfast import (
     Agent,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.actors import act
-from helpers.books import asked_next, lines, wrongs
+from helpers.ledger_oracle import asked_next, lines, wrongs
 from helpers.processes import Child, played
 
 from standfast import Agent, Runner, SQLiteSession, StandfastError

@@ -1,6 +1,6 @@
 """Several processes at random from a seed on two sessions: adding, popping, replacing, undoing, forking, being killed.
 
-The rule is that of tests/helpers/session_books.py: what was acknowledged is there once, in order, unless somebody took
+The rule is that of tests/helpers/session_oracle.py: what was acknowledged is there once, in order, unless somebody took
 it. `STANDFAST_ATTACK_ROUNDS=100` plays that many times as many stories; a failure names its seed.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import session_books
+from helpers import session_oracle
 from helpers.counts import tried
 from helpers.processes import Child
 from helpers.session_actors import act, act_as_sdk, unfolded
@@ -83,10 +83,10 @@ async def _looked_at(where: str, folder: Path, sealed: bool) -> list[str]:
         session = opened(where, name)
         if sealed:
             session = EncryptedSession(name, session, "a key of all")
-        books = session_books.read(folder, name)
+        books = session_oracle.read(folder, name)
         tried["items acknowledged"] += sum(len(deed.names) for deed in books.deeds if deed.op == "add" and deed.is_done)
         tried["heads compared"] += len(books.heads)
-        found += session_books.wrongs(books, unfolded(await session.get_items()))
+        found += session_oracle.wrongs(books, unfolded(await session.get_items()))
         await session.close()
     return found
 
@@ -107,11 +107,11 @@ def test_what_was_acknowledged_is_there_once_and_in_order_whatever_several_proce
 ) -> None:
     """A5, A8, A10 to A13, A17, A22, A23, B1 to B6, B10."""
     problems = stories("sqlite", tmp_path, 4, sealed=sealed)
-    assert not problems, session_books.told(problems)
+    assert not problems, session_oracle.told(problems)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_the_same_on_a_server(kind: str, tmp_path: Path) -> None:
     """A5, A8, A10 to A13, A17, A22, B1 to B6."""
     problems = stories(kind, tmp_path, 2, since=1000)
-    assert not problems, session_books.told(problems)
+    assert not problems, session_oracle.told(problems)

@@ -16,14 +16,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from helpers.books import short
-from helpers.dying import STORED, Hang
+from helpers.crashing_runs import STORED, Hang
+from helpers.ledger_oracle import short
 
 from standfast import Runner
-from standfast.carrying.arguments import encoded_of
-from standfast.sessions import rules
-from standfast.sessions.port import Name, Plan
-from standfast.sessions.run_rules import RunSave
+from standfast._src.sessions.client.arguments import encoded_of
+from standfast._src.sessions.rules import history
+from standfast._src.sessions.rules.saved_runs import RunSave
+from standfast._src.sessions.storage import Name, Plan
 from tests.helpers import servers
 from tests.helpers.stores import SERVERS, opened, place, two_ways
 
@@ -165,7 +165,7 @@ async def test_a_read_waits_for_a_cancelled_write_that_has_begun(kind: str, tmp_
     loop = asyncio.get_running_loop()
 
     def slowly() -> Plan[None]:
-        yield from rules.add(Name("session", "s"), encoded_of([HELLO]), None)
+        yield from history.add(Name("session", "s"), encoded_of([HELLO]), None)
         loop.call_soon_threadsafe(begun.set)
         may_end.wait(20)
 

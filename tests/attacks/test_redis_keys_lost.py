@@ -32,9 +32,9 @@ from standfast import (
     function_tool,
     open_store,
 )
-from standfast.backends.redis.keys import Keys, Layout
+from standfast._src.sessions.backends.redis.keys import Keys, Layout
+from standfast._src.sessions.storage import Name
 from standfast.conformance import message
-from standfast.sessions.port import Name
 from standfast.testing import ScriptedModel, final, function_call
 from tests.helpers import servers
 

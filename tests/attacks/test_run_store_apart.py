@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, lines, wrongs
 from helpers.cancelling import WAYS, Way, cancelled_at, no_task_is_left
+from helpers.ledger_oracle import asked_next, lines, wrongs
 from helpers.processes import eventually
-from helpers.talks import tools_of
+from helpers.waiting_conversation import tools_of
 
 from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession
 from standfast.testing import ScriptedModel, final, function_call

@@ -17,8 +17,8 @@ from typing import Any
 
 import anyio
 import pytest
-from helpers.books import asked_next, done, lines, says_unknown, short, wrongs
-from helpers.dying import HUNG, STORED, Hang, program_that_is_signalled
+from helpers.crashing_runs import HUNG, STORED, Hang, program_that_is_signalled
+from helpers.ledger_oracle import asked_next, done, lines, says_unknown, short, wrongs
 from helpers.processes import Child, eventually
 
 from standfast import OpenAIResponsesCompactionSession, RunConfig, Runner, SQLiteSession

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from standfast.backends.sqlite.session import SQLiteSession
-from standfast.sessions.protocol import Head
+from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
+from standfast._src.sessions.protocol import Head
 
 PATIENCE_S = 60
 
@@ -172,7 +172,7 @@ async def test_a_head_read_without_the_item_is_not_the_head_with_it(tmp_path: Pa
 
 REPLACE = """
 import asyncio, sys
-from standfast.backends.sqlite.session import SQLiteSession
+from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 
 async def main(path):
     session = SQLiteSession("s", path)

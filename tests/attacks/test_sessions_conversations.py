@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from standfast.backends.conversations import OpenAIConversationsSession
-from standfast.ground.errors import StoreUnavailableError
+from standfast._src.base.errors import StoreUnavailableError
+from standfast._src.sessions.backends.openai_conversations import OpenAIConversationsSession
 from standfast.testing.loopback import Drop, Gate, LoopbackServer
 
 

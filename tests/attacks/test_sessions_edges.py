@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from standfast.backends.memory.session import InMemorySession
-from standfast.backends.sqlite.session import SQLiteSession
-from standfast.ground.errors import NotFoundError, SessionConflictError, StoreUnavailableError
+from standfast._src.base.errors import NotFoundError, SessionConflictError, StoreUnavailableError
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession
+from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 
 
 def item(text: str) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from standfast.backends.memory.session import InMemorySession
-from standfast.backends.sqlite import engine, files, holders as processes
-from standfast.backends.sqlite.session import SQLiteSession
-from standfast.ground.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
+from standfast._src.base.errors import OutcomeUnknownError, SessionBusyError, StoreTimeoutError, StoreUnavailableError
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession
+from standfast._src.sessions.backends.sqlite import database_file, file_engine, process_liveness as processes
+from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 from tests.helpers.children import DEADLINE_S, program
 
 PATIENCE_S = 60
@@ -41,7 +41,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
     adding = asyncio.create_task(session.add_items([item("2")]))
     await asyncio.sleep(0.1)
     assert await asyncio.to_thread(_write_soon, path)
-    if files.has_reset_fault():  # a fixed SQLite needs no lock, and then nobody waits for it
+    if database_file.has_reset_fault():  # a fixed SQLite needs no lock, and then nobody waits for it
         with pytest.raises(StoreTimeoutError):
             await adding
     await asyncio.wait({adding})
@@ -139,12 +139,12 @@ async def test_a_lease_is_not_taken_from_a_living_process_that_only_cannot_be_se
 ) -> None:
     path = tmp_path / "history.db"
     one, other = SQLiteSession("s", path), SQLiteSession("s", path)
-    me = processes.this_one()
+    me = processes.this_process()
     assert me is not None
     hidden = me.split(" ")
     hidden[3] = "1"
     with monkeypatch.context() as as_another:
-        as_another.setattr(processes, "this_one", lambda: " ".join(hidden))
+        as_another.setattr(processes, "this_process", lambda: " ".join(hidden))
         held = await one.lease(ttl_s=PATIENCE_S, wait_s=0)
     # As with hidepid: the other user's process (here process 1, which lives) is not shown.
     shown = tmp_path / "proc"
@@ -153,7 +153,7 @@ async def test_a_lease_is_not_taken_from_a_living_process_that_only_cannot_be_se
     (shown / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
     (shown / "self").symlink_to(str(os.getpid()))
     monkeypatch.setattr(processes, "PROC", str(shown))
-    assert processes.this_one() == me
+    assert processes.this_process() == me
     with pytest.raises(SessionBusyError):
         await other.lease(ttl_s=1, wait_s=0)
     await held.release()
@@ -169,7 +169,7 @@ def test_a_process_has_no_name_where_the_process_table_is_that_of_another_namesp
     (tmp_path / "sys").symlink_to("/proc/sys")
     (tmp_path / "self").symlink_to("1")
     monkeypatch.setattr(processes, "PROC", str(tmp_path))
-    assert processes.this_one() is None
+    assert processes.this_process() is None
 
 
 async def test_the_writer_gives_up_its_hold_on_forks_even_while_the_file_is_being_opened(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def fork_in_two_threads() -> None:
     """For a process of its own: let two threads fork, and print who took the lock and who gave it back."""
     registry: Any = _Handed()
     database: Any = _Database(registry)
-    engine.registry_lock = registry
-    engine.memory_databases.add(database)
+    file_engine.registry_lock = registry
+    file_engine.memory_databases.add(database)
 
     def fork() -> None:
         child = os.fork()

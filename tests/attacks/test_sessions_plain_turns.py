@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from standfast.plain.adapter import PlainSession
+from standfast._src.sessions.foreign.adapter import PlainSession
 
 PATIENCE_S = 60
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, lines, outputs, says_unknown, short, wrongs
+from helpers.ledger_oracle import asked_next, lines, outputs, says_unknown, short, wrongs
 from helpers.processes import Child, Line, exit_between_callbacks, stop_outside_writes
 from helpers.workers import PLACES, calm_history, work
 

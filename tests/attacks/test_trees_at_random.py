@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import asked_next, lines
+from helpers.ledger_oracle import asked_next, lines
 from helpers.processes import Child, played
 from helpers.trees import Worker, sessions_of, tree, work, wrongs
 

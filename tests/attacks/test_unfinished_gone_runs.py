@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import lines, short, wrongs
+from helpers.ledger_oracle import lines, short, wrongs
 from helpers.processes import Child
 from helpers.starters import start
 from helpers.workers import PLACES, calm_history, payer, work

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import done, lines, short, write
+from helpers.ledger_oracle import done, lines, short, write
 from openai import AsyncOpenAI
 
 from standfast import (
@@ -30,8 +30,8 @@ from standfast import (
     UnfinishedRunError,
     function_tool,
 )
-from standfast.backends.sqlite.schema import Tables
-from standfast.backends.sqlite.statements import statements
+from standfast._src.sessions.backends.sqlite.schema import Tables
+from standfast._src.sessions.backends.sqlite.statements import statements
 from standfast.testing.loopback import Asked, Drop, Gate, LoopbackServer, Status, call
 
 
@@ -370,7 +370,7 @@ def test_sqlite_finds_the_open_runs_of_a_conversation_by_an_index(tmp_path: Path
     session = SQLiteSession("unused", tmp_path / "a.db")
     asyncio.run(session.add_items([{"role": "user", "content": "hello"}]))
     session.close()
-    asked = statements(Tables.of("agent_sessions", "agent_messages")).listing(
+    asked = statements(Tables.of("agent_sessions", "agent_messages")).build_listing(
         "run", {"conversation": "c"}, numbered=True
     )
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:

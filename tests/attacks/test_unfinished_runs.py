@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import short
-from helpers.talks import JOB, OPEN, PAID, WAITING, ServerTalk, SessionTalk
+from helpers.ledger_oracle import short
+from helpers.waiting_conversation import JOB, OPEN, PAID, WAITING, ServerTalk, SessionTalk
 
 from standfast import Agent, RunConfig, Runner, SessionSettings, StandfastError
 from standfast.testing import ScriptedModel, final, function_call

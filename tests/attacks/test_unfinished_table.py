@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from helpers.talks import JOB, PAID, WAITING, ServerTalk, SessionTalk
+from helpers.waiting_conversation import JOB, PAID, WAITING, ServerTalk, SessionTalk
 
 from standfast import StandfastError
 from standfast.testing.loopback import LoopbackServer

@@ -1,7 +1,7 @@
 """A voice call and text runs on one session, on Redis and PostgreSQL: who holds it, and what settles what (C15, E14).
 
 The call's worker is a process that is killed or stopped. Nothing that a tool did is lost, doubled or forgotten,
-whichever of the two finds the other unfinished. On SQLite: tests/calls/test_unfinished.py.
+whichever of the two finds the other unfinished. On SQLite: tests/realtime/session/test_unfinished.py.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calls.helpers import Reader, at, until
-from calls.worker import DETECTION, agent_of
-from calls.workers import answer, done
 from helpers.processes import Child, Line
 from helpers.workers import work
+from realtime.session.helpers import Reader, at, until
+from realtime.session.worker import DETECTION, agent_of
+from realtime.session.workers import answer, done
 
 from standfast import Agent, RunConfig, Runner, SessionBusyError
 from standfast.realtime import RealtimeAgent, RealtimeRunner
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, final
-from tests.calls.test_unfinished import short
 from tests.helpers.model_texts import UNKNOWN_OUTCOME, WAITS_FOR_A_PERSON
 from tests.helpers.stores import SERVERS, looked_at, place
+from tests.realtime.session.test_unfinished import short
 
 TTL_S, PATIENCE_S = 3.0, 60.0
 pytestmark = pytest.mark.parametrize("kind", SERVERS)

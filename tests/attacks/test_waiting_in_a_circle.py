@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import outputs
+from helpers.ledger_oracle import outputs
 
 from standfast import Agent, InMemorySession, RunConfig, Runner, SQLiteSession, function_tool
 from standfast.testing import ScriptedModel, final, function_call

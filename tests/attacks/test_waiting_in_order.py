@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import short
+from helpers.ledger_oracle import short
 from helpers.processes import Child, Line
 
 from standfast import Agent, InMemorySession, RunConfig, Runner, SessionBusyError, SQLiteSession

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.books import lines
 from helpers.job_checks import checked
 from helpers.jobs import worker
+from helpers.ledger_oracle import lines
 from helpers.processes import Child, wait_until
 
 from standfast import Runner, StandfastError, StoreError
-from standfast.operators.deciding import decide
+from standfast._kits.operators.approvals import decide
 from tests.helpers import servers
 from tests.helpers.stores import SERVERS, SHARED, looked_at, place
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from standfast import Head, Position, StandfastError
-from standfast.ground.errors import ItemNotStorableError
+from standfast._src.base.errors import ItemNotStorableError
 
 ITEM = {"role": "user", "content": "Hello."}
 HUGE = 10**30

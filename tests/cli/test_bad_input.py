@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from standfast import SQLiteSession
-from standfast.cli import entry
-from tests.cli.talks import filled, message, trace
+from standfast._kits.cli import entry
+from tests.cli.small_store import filled, message, trace
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_a_decision_about_a_call_that_has_changed_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody was shown one call and another one stands there when they agree: between the two it was changed."""
-    from standfast.cli.output import Output
+    from standfast._kits.cli.output import Output
 
     agreed = Output.confirm
 

@@ -14,9 +14,9 @@ import agents
 import pytest
 
 from standfast import SQLiteSession
-from standfast.backends.sqlite import brief, schema
-from standfast.cli import entry
-from tests.cli.talks import message, trace
+from standfast._kits.cli import entry
+from standfast._src.sessions.backends.sqlite import brief, schema
+from tests.cli.small_store import message, trace
 from tests.helpers.children import import_path
 
 
@@ -128,7 +128,7 @@ def test_it_imports_nothing_that_is_slow(tmp_path: Path) -> None:
     path = tmp_path / "talks.db"
     asyncio.run(write(path, "a"))
     rest(path)
-    code = "import sys; from standfast.cli.entry import main; main(sys.argv[1:]); "
+    code = "import sys; from standfast._kits.cli.entry import main; main(sys.argv[1:]); "
     code += "print(*sys.modules, file=sys.stderr)"
     ended = subprocess.run(
         [sys.executable, "-c", code, "sessions", "ls", str(path), "--all", "--brief"],
@@ -136,5 +136,12 @@ def test_it_imports_nothing_that_is_slow(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.stdout.startswith("a\t")
     loaded = set(ended.stderr.split())
-    assert "standfast.backends.sqlite.brief" in loaded
-    assert not loaded & {"asyncio", "msgspec", "pydantic", "dataclasses", "rich", "standfast.carrying.session"}
+    assert "standfast._src.sessions.backends.sqlite.brief" in loaded
+    assert not loaded & {
+        "asyncio",
+        "msgspec",
+        "pydantic",
+        "dataclasses",
+        "rich",
+        "standfast._src.sessions.client.stored_session",
+    }

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from standfast import RunConfig, Runner, SQLiteSession, open_store
-from standfast.cli import entry
-from standfast.cli.arguments import whoever
+from standfast._kits.cli import entry
+from standfast._kits.cli.arguments import whoever
 from standfast.testing import function_call
-from tests.cli.talks import clerk, filled, message
+from tests.cli.small_store import clerk, filled, message
 from tests.helpers.children import import_path
 
 
@@ -142,11 +142,11 @@ def test_a_run_is_decided_and_resumed_from_the_shell(
     said = told(capsys, "runs", "show", store, "run-7")
     assert "approved by ada" in said.out
     assert not book.exists()
-    said = told(capsys, "runs", "resume", store, "run-7", "--agent", "tests.cli.talks:ready_clerk")
+    said = told(capsys, "runs", "resume", store, "run-7", "--agent", "tests.cli.small_store:ready_clerk")
     assert said.out == "Paid.\n"
     assert book.read_text() == "120 to ACME\n"
     assert told(capsys, "runs", "result", store, "run-7").out == "Paid.\n"
-    told(capsys, "runs", "resume", store, "run-7", "--agent", "tests.cli.talks:ready_clerk", code=5)
+    told(capsys, "runs", "resume", store, "run-7", "--agent", "tests.cli.small_store:ready_clerk", code=5)
     assert book.read_text() == "120 to ACME\n"
     told(capsys, "runs", "prune", store, "--yes", code=2)
     assert told(capsys, "runs", "prune", store, "--older-than", "1d", "--yes").out == "forgot 0 runs\n"
@@ -157,7 +157,7 @@ def test_a_rejected_call_does_not_run_and_the_model_is_told(
     store: str, book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told(capsys, "runs", "reject", store, "run-7", "call-1", "--yes", "--say", "Not before Friday.")
-    told(capsys, "runs", "resume", store, "run-7", "--agent", "tests.cli.talks:ready_clerk")
+    told(capsys, "runs", "resume", store, "run-7", "--agent", "tests.cli.small_store:ready_clerk")
     assert not book.exists()
     outputs = [one.get("output") for one in asyncio.run(kept(store, "invoice-7"))["items"]]
     assert "Not before Friday." in outputs
@@ -183,8 +183,8 @@ def test_who_decides_is_saved_without_being_asked(store: str, capsys: pytest.Cap
     [
         ("nothing", "names no agent"),
         ("no.such.module:agent", "cannot be imported"),
-        ("tests.cli.talks:missing", "has no 'missing'"),
-        ("tests.cli.talks:EVIL", "is a str and no agent"),
+        ("tests.cli.small_store:missing", "has no 'missing'"),
+        ("tests.cli.small_store:EVIL", "is a str and no agent"),
     ],
 )
 def test_an_agent_that_cannot_be_had_is_a_usage_error(
@@ -207,7 +207,7 @@ def test_two_people_decide_at_once_in_two_shells_and_one_is_told(store: str, boo
 
 def test_of_several_workers_one_resumes(store: str, book: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told(capsys, "runs", "approve", store, "run-7", "call-1", "--yes")
-    agent = ("--agent", "tests.cli.talks:ready_clerk")
+    agent = ("--agent", "tests.cli.small_store:ready_clerk")
     workers = [shell("runs", "resume", store, "run-7f04b", *agent, BOOK=str(book)) for _ in range(3)]
     said = [(*worker.communicate(), worker.returncode) for worker in workers]
     assert sorted(code for _, _, code in said) == [0, 5, 5], said
@@ -231,6 +231,6 @@ def test_a_call_is_shown_with_the_values_its_tool_gets_and_decided_as_it_was_sho
     assert values in told(capsys, "runs", "show", str(path), "run-5").out
     said = told(capsys, "runs", "approve", str(path), "run-5", "call-1", "--yes")
     assert [line.strip() for line in said.err.splitlines()][1:3] == ['pay {"amount": "5000", "to": "ACME"}', values]
-    resume = ["runs", "resume", str(path), "run-5", "--agent", "tests.cli.talks:ready_clerk"]
+    resume = ["runs", "resume", str(path), "run-5", "--agent", "tests.cli.small_store:ready_clerk"]
     told(capsys, *resume)
     assert book.read_text() == "5000 to ACME\n"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from standfast import AdvancedSQLiteSession, RunConfig, SQLiteSession
-from standfast.cli.entry import main
-from tests.driver.saved_runs.desk import Desk, asks, pay, says
+from standfast._kits.cli.entry import main
+from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
 CELLS, RUNS = "agent_messages_standfast_cells", "agent_messages_standfast_runs"
 VALUES: dict[str, Any] = {

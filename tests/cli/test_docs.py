@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from standfast.cli import entry
+from standfast._kits.cli import entry
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 REFERENCE = DOCS / "reference" / "command-line.md"

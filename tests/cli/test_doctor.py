@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from standfast import SQLiteSession
-from standfast.cli.entry import main
+from standfast._kits.cli.entry import main
 from tests.operators.doctor.world import call, output, user
 from tests.operators.test_read_only import trace
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from standfast.cli import entry
-from standfast.cli.arguments import Parser, command, group, seconds, store_named
-from standfast.cli.output import Output
-from standfast.ground import errors
-from standfast.operators import exits
+from standfast._kits.cli import entry
+from standfast._kits.cli.arguments import Parser, command, group, seconds, store_named
+from standfast._kits.cli.output import Output
+from standfast._kits.operators import exit_codes
+from standfast._src.base import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,10 +29,12 @@ def standfast(*words: str, **options: object) -> subprocess.CompletedProcess[str
 
 def test_help_imports_nothing_that_is_slow() -> None:
     """It is asked often: no parser, no event loop, no JSON library, no `typing`."""
-    code = "import sys; from standfast.cli.entry import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    code = (
+        "import sys; from standfast._kits.cli.entry import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(ended.stderr.split())
-    assert "standfast.cli.entry" in loaded
+    assert "standfast._kits.cli.entry" in loaded
     assert not loaded & {"argparse", "typing", "asyncio", "msgspec", "pydantic", "sqlite3", "rich", "openai"}
     for name, (_, told) in entry.GROUPS.items():
         assert name in ended.stdout
@@ -108,9 +110,9 @@ def test_the_store_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
     assert (store_named(read("x")), read("x").thing) == ("redis://here", "x")
     assert store_named(read("talks.db", "x")) == "talks.db"
     monkeypatch.delenv("STANDFAST_STORE")
-    with pytest.raises(exits.UsageError, match="no store is named"):
+    with pytest.raises(exit_codes.UsageError, match="no store is named"):
         store_named(read("x"))
-    with pytest.raises(exits.UsageError, match="named twice"):
+    with pytest.raises(exit_codes.UsageError, match="named twice"):
         store_named(read("a.db", "x", "--store", "b.db"))
 
 
@@ -135,7 +137,7 @@ def test_lengths_of_time_are_read() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (exits.UsageError("a", "b"), 2),
+        (exit_codes.UsageError("a", "b"), 2),
         (errors.UnknownSchemeError("a", "b"), 2),
         (errors.InvalidLimitError("a", "b"), 2),
         (errors.NotFoundError("a", "b"), 3),
@@ -151,12 +153,12 @@ def test_lengths_of_time_are_read() -> None:
         (errors.SessionConflictError("a", "b"), 5),
         (errors.AlreadyDecidedError("a", "b"), 5),
         (errors.RunClaimedError("a", "b"), 5),
-        (exits.RefusedError("a", "b"), 5),
+        (exit_codes.RefusedError("a", "b"), 5),
         (PermissionError(13, "Permission denied", "x"), 5),
         (errors.OutcomeUnknownError("a", "b"), 6),
         (errors.StoreFullError("a", "b"), 6),
         (OSError(28, "No space left on device"), 6),
-        (exits.BrokeOffError("a", "b"), 6),
+        (exit_codes.BrokeOffError("a", "b"), 6),
         (KeyboardInterrupt(), 130),
         (ZeroDivisionError("x"), 70),
     ],
@@ -168,7 +170,7 @@ def test_each_error_has_its_exit_code(
     def fails(args: argparse.Namespace, out: Output) -> int:
         raise error
 
-    monkeypatch.setattr("standfast.cli.version.version", fails)
+    monkeypatch.setattr("standfast._kits.cli.version.version", fails)
     assert entry.main(["version"]) == code
     said = capsys.readouterr().err
     assert said.strip().splitlines()[-1].startswith("standfast: ")

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from standfast import PostgresSession, RedisSession, SQLAlchemySession, SQLiteSession
-from standfast.cli import entry
-from tests.cli.talks import READING, filled, words
+from standfast._kits.cli import entry
+from tests.cli.small_store import READING, filled, words
 from tests.helpers import servers
 
 Opened = tuple[str, Callable[[str], Any]]
@@ -84,7 +84,7 @@ def test_every_command_works(store: str, tmp_path: Path, capsys: pytest.CaptureF
     assert told("sessions", "undo", store, "evil")[0]["items"] == 3
     told("runs", "approve", store, "run-7", "call-1", "--yes", "--by", "ada")
     told("runs", "reject", store, "run-7", "call-1", "--yes", "--by", "bob", code=5)
-    told("runs", "resume", store, "run-7", "--agent", "tests.cli.talks:ready_clerk")
+    told("runs", "resume", store, "run-7", "--agent", "tests.cli.small_store:ready_clerk")
     assert (tmp_path / "book").read_text() == "120 to ACME\n"
     assert told("runs", "result", store, "run-7")[0]["output"] == "Paid."
     told("runs", "cancel", store, "run-7", "--yes", code=5)

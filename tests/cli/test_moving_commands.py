@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from standfast import RunConfig, SQLiteSession
-from standfast.cli import entry
-from tests.driver.saved_runs.desk import Desk, asks, pay
+from standfast._kits.cli import entry
 from tests.helpers import servers
 from tests.helpers.children import program, wait_for
+from tests.runs.saved_runs.payment_app import Desk, asks, pay
 
 
 def message(text: str) -> dict[str, Any]:
@@ -157,16 +157,16 @@ def test_how_it_ends_when_it_cannot_be_done(tmp_path: Path, capsys: pytest.Captu
 
 COPY = """
     import asyncio, sys
-    from standfast.operators import moving
-    from standfast.cli import entry
-    once = moving.reported
+    from standfast._kits.operators import copy_sessions
+    from standfast._kits.cli import entry
+    once = copy_sessions.reported
     async def reported(*given):
         done = await once(*given)
         if done.session_id == "talk-2":
             print("there", flush=True)
             await asyncio.sleep(600)
         return done
-    moving.reported = reported
+    copy_sessions.reported = reported
     sys.exit(entry.main(["sessions", "copy", sys.argv[1], sys.argv[2]]))
 """
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.cli.output import Column, Node, Output
-from standfast.ground.safe_text import safe, safe_lines, shortened, width_of
-from standfast.operators.exits import RefusedError
+from standfast._kits.cli.output import Column, Node, Output
+from standfast._kits.operators.exit_codes import RefusedError
+from standfast._src.base.safe_text import safe, safe_lines, shorten, width_of
 
 
 class Terminal(io.StringIO):
@@ -78,7 +78,7 @@ def test_nothing_that_is_printed_can_act_on_a_terminal(
             out.tree(Node(one, [Node(two)]))
             out.note(two)
             out.page(one, two)
-            out.failed(5, one, two)
+            out.report_failure(5, one, two)
     for text in (told.getvalue(), beside.getvalue()):
         assert not acts_on_a_terminal(text.replace("\n", "").replace("\t", ""))
     if as_json:
@@ -126,13 +126,13 @@ def test_json_is_one_object_on_a_line_with_its_schema() -> None:
 
 
 def test_shortened_text_fits() -> None:
-    assert shortened("hello", 5) == "hello"
-    assert shortened("hello", 4) == "hel…"
-    assert width_of(shortened("日本語日本語", 5)) <= 5
+    assert shorten("hello", 5) == "hello"
+    assert shorten("hello", 4) == "hel…"
+    assert width_of(shorten("日本語日本語", 5)) <= 5
 
 
 def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("standfast.cli.output.PROGRESS_AFTER_S", 0.0)
+    monkeypatch.setattr("standfast._kits.cli.output.PROGRESS_AFTER_S", 0.0)
     monkeypatch.setenv("TERM", "xterm")
     for terminal, as_json in ((True, False), (False, False), (True, True)):
         out, told, beside = output(terminal=terminal, as_json=as_json)

@@ -19,8 +19,8 @@ import agents
 import pytest
 
 from standfast import SQLiteSession
-from standfast.cli import entry
-from tests.cli.talks import READING, filled, message, trace, words
+from standfast._kits.cli import entry
+from tests.cli.small_store import READING, filled, message, trace, words
 from tests.helpers.children import import_path
 
 
@@ -118,7 +118,7 @@ def readable(ours: Path) -> Iterator[Path]:
 
 AS_NOBODY = """
     import json, os, sys
-    from standfast.cli import entry
+    from standfast._kits.cli import entry
     store, warm, lines = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     for line in lines:  # everything is imported then: the next user may not even read our source
         entry.main([warm if word == store else word for word in line])
@@ -261,8 +261,8 @@ def test_a_run_is_shown_without_its_agents(ours: Path, capsys: pytest.CaptureFix
 
 def test_tail_shows_what_comes_and_goes_on_after_a_compaction(ours: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another task writes, replaces and writes again while it watches."""
-    from standfast.cli.entry import parser_of
-    from standfast.cli.output import Output
+    from standfast._kits.cli.entry import parser_of
+    from standfast._kits.cli.output import Output
 
     args = parser_of("sessions").parse_args(["sessions", "tail", str(ours), "done-1", "--json"])
 

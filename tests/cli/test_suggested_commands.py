@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from standfast import RunConfig, Runner, SQLiteSession
-from standfast.cli import entry
+from standfast._kits.cli import entry
 from standfast.testing import function_call
-from tests.cli.talks import clerk, message
+from tests.cli.small_store import clerk, message
 
 EVIL = [
     "c;touch${IFS}PWNED;#",

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from standfast import SQLiteSession
-from tests.cli.talks import filled
+from tests.cli.small_store import filled
 from tests.helpers.children import import_path, program, wait_for
 
 DEADLINE_S = 120.0
@@ -241,7 +241,7 @@ def test_every_reading_command_on_a_large_store_that_another_process_writes_to(
     import asyncio
 
     from bench.bench_looking import filled as filled_by_sql
-    from standfast.cli import entry
+    from standfast._kits.cli import entry
 
     store = tmp_path / "large.db"
     asyncio.run(filled_by_sql(store, 3_000, 100_000))

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from standfast import SQLiteSession
-from standfast.cli import entry
-from standfast.verifying.site import PREFIX
-from standfast.verifying.sqlite import CopiedFile
+from standfast._kits.cli import entry
+from standfast._kits.verifying.scratch_space import PREFIX
+from standfast._kits.verifying.sqlite import CopiedFile
 
 DEADLINE_S = 120.0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import standfast
-from standfast._doors.absent import ABSENT
+from standfast._src.exports.absent import ABSENT
 from tests.helpers.tables import for_each
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "move-from-openai-agents.md"

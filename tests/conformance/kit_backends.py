@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import agents
 
-from standfast.backends.memory.session import InMemorySession, InMemoryStore
+from standfast._kits.conformance.reference_session import ReferenceSession, ReferenceStore
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
+from standfast._src.sessions.storage import KeyUpdate, Name, ReadRequest, Rows, Tag
 from standfast.conformance import Backend, message
-from standfast.conformance.reference_session import ReferenceSession, ReferenceStore
 from standfast.conformance.sqlite_file import SQLiteFile
-from standfast.sessions.port import Change, Look, Name, Rows, Tag
 
 if TYPE_CHECKING:
-    from standfast.backends.sqlite.session import SQLiteSession
+    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 
 TABLES: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
 BAD_TABLES: tuple[Mapping[str, Any], ...] = (
@@ -58,8 +58,8 @@ class Memory(Backend):
 
     def damage_newest(self, session_id: str, data: bytes) -> None:
         name = Name("session", session_id)
-        (newest,) = self.store.look(Look(name, rows=(Rows(limit=1),))).rows[0]
-        self.store.commit([Change(name, drop=[newest.ref], push=[(data, newest.tag or Tag())])])
+        (newest,) = self.store.look(ReadRequest(name, rows=(Rows(limit=1),))).rows[0]
+        self.store.commit([KeyUpdate(name, drop=[newest.ref], push=[(data, newest.tag or Tag())])])
 
     def shift_times(self, session_id: str, seconds: float) -> None:
         self.store.shift_times(session_id, seconds)
@@ -141,7 +141,7 @@ class StandfastSQLite(SQLiteFile):
     not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
-        from standfast.backends.sqlite.session import SQLiteSession
+        from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 
         return SQLiteSession(session_id, self.path, **options)
 
@@ -159,7 +159,7 @@ class StandfastAdvanced(StandfastSQLite):
     }
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
-        from standfast.backends.advanced.session import AdvancedSQLiteSession
+        from standfast._src.sessions.wrappers.branches.advanced_session import AdvancedSQLiteSession
 
         return AdvancedSQLiteSession(session_id=session_id, db_path=self.path, create_tables=True, **options)
 

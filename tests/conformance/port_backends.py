@@ -11,32 +11,32 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
-from standfast.backends.memory.session import InMemoryStore
-from standfast.carrying.carrier import Carrier
-from standfast.carrying.session import StoredSession
-from standfast.carrying.threads import ThreadCarrier
-from standfast.conformance import Backend
-from standfast.ground.errors import OutcomeUnknownError, StoreTimeoutError
-from standfast.sessions.port import (
+from standfast._src.base.errors import OutcomeUnknownError, StoreTimeoutError
+from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
+from standfast._src.sessions.rules.history import CELLS, FAMILIES
+from standfast._src.sessions.storage import (
     Arrange,
     Cell,
-    Change,
+    CommitRequest,
     Done,
+    KeyUpdate,
     Kind,
     Listed,
     Load,
-    Look,
     Name,
     Range,
+    ReadAnswer,
+    ReadRequest,
     Refused,
     Row,
     Rows,
-    Sight,
-    Step,
     Store,
     Tag,
 )
-from standfast.sessions.rules import CELLS, FAMILIES
+from standfast.conformance import Backend
 
 
 class PortSession(StoredSession):
@@ -46,7 +46,7 @@ class PortSession(StoredSession):
         super().__init__(session_id, **options)
         self._backend = backend
 
-    def _carrier(self) -> Carrier:
+    def _carrier(self) -> Executor:
         return self._backend.carrier
 
     def _store_key(self) -> Hashable:
@@ -78,8 +78,8 @@ class PortBackend(Backend):
         return self.around(self.memory)
 
     @cached_property
-    def carrier(self) -> ThreadCarrier:
-        return ThreadCarrier(lambda: self.store, loses_answers=self.store.loses_answers)
+    def carrier(self) -> ThreadedExecutor:
+        return ThreadedExecutor(lambda: self.store, loses_answers=self.store.loses_answers)
 
     def around(self, store: Store) -> Store:
         return store
@@ -96,7 +96,7 @@ class PortBackend(Backend):
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         inner = self.store.inner if isinstance(self.store, Losing) else self.store
-        inner.commit([Change(Name("session", session_id), push=[(data, Tag())], touch=True)])
+        inner.commit([KeyUpdate(Name("session", session_id), push=[(data, Tag())], touch=True)])
 
     def shift_times(self, session_id: str, seconds: float) -> None:
         self.memory.shift_times(session_id, seconds)
@@ -110,7 +110,7 @@ class PortBackend(Backend):
 class Stalling(InMemoryStore):
     """Memory that a test can keep from answering, and that knows every cell a session has."""
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         self._check_free()
         for change in step:
             for cell in change.put if change.name.kind == "session" else ():
@@ -118,7 +118,7 @@ class Stalling(InMemoryStore):
                 assert cell in CELLS or cell.startswith(FAMILIES), f"rules.py does not know the cell {cell!r}"
         return super().commit(step)
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         self._check_free()
         return super().look(look)
 
@@ -135,10 +135,10 @@ class Through:
     def __init__(self, store: Store) -> None:
         self.inner = store
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         return self.inner.look(look)
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         return self.inner.commit(step)
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
@@ -161,7 +161,7 @@ class Losing(Through):
         self.is_deaf = False
         self._commits = 0
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         got = self.inner.commit(step)
         self._commits += 1
         if self.is_deaf or self._commits % 2:
@@ -196,7 +196,7 @@ class Sealed(Through):
         self._key = AESGCM(b"k" * 32)
         self._numbers = iter(range(1, 2**60))
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         sight = self.inner.look(replace(look, only_data=False))
         rows = tuple([self._row(look.name, row) for row in box] for box in sight.rows)
         cells = {
@@ -205,10 +205,10 @@ class Sealed(Through):
         data = [row.data for row in rows[0]] if look.only_data else ()
         return replace(sight, rows=rows, cells=cells, data=data)
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         sealed = []
         for place, change in enumerate(step):
-            found = self.inner.look(Look(change.name, cells=tuple(change.cells)))
+            found = self.inner.look(ReadRequest(change.name, cells=tuple(change.cells)))
             cells = {name: Cell(self._opened(change.name, name, c.value), c.alive) for name, c in found.cells.items()}
             if any((cells[n].value if n in cells else None) != value for n, value in change.cells.items()):
                 return Refused(place, "cell", found.mark, cells)
@@ -220,7 +220,7 @@ class Sealed(Through):
             return replace(got, cells=cells)
         return got
 
-    def _sealed_change(self, change: Change, found: Mapping[str, bytes]) -> Change:
+    def _sealed_change(self, change: KeyUpdate, found: Mapping[str, bytes]) -> KeyUpdate:
         name = change.name
         return replace(
             change,
@@ -252,7 +252,7 @@ class Sealed(Through):
     def _taken_over(self, name: Name, part: Range) -> list[tuple[bytes, Tag]]:
         """Rows of another name, sealed again for this one."""
         assert part.of is not None
-        rows = self.inner.look(Look(part.of, rows=(Rows(box=part.box),))).rows[0]
+        rows = self.inner.look(ReadRequest(part.of, rows=(Rows(box=part.box),))).rows[0]
         wanted = [row for row in rows if row.ref > (part.after or 0) and (part.upto is None or row.ref <= part.upto)]
         return [
             (

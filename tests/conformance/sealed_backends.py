@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from standfast.backends.sealed.session import EncryptedSession
+from standfast._kits.operators.store import store_of
+from standfast._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession
 from standfast.conformance import Backend
-from standfast.operators.store import store_of
 from tests.conformance.kit_backends import Memory, StandfastSQLite
 from tests.conformance.server_backends import StandfastPostgres, StandfastRedis
 

@@ -14,15 +14,15 @@ import redis.asyncio
 from agents.extensions.memory import RedisSession as AgentsRedisSession, SQLAlchemySession
 from sqlalchemy.pool import NullPool
 
-from standfast.backends.postgres.schema import Tables
-from standfast.backends.postgres.session import PostgresSession
-from standfast.backends.redis.keys import Keys, bucket_of
-from standfast.backends.redis.scripts import APPEND, COMMIT
-from standfast.backends.redis.session import RedisSession
+from standfast._kits.conformance.network import Networked, Proxy
+from standfast._kits.operators.open_store import open_store
+from standfast._src.sessions.backends.postgres.postgres_session import PostgresSession
+from standfast._src.sessions.backends.postgres.schema import Tables
+from standfast._src.sessions.backends.redis.keys import Keys, bucket_of
+from standfast._src.sessions.backends.redis.redis_session import RedisSession
+from standfast._src.sessions.backends.redis.scripts import APPEND, COMMIT
+from standfast._src.sessions.storage import Name
 from standfast.conformance import message
-from standfast.conformance.network import Networked, Proxy
-from standfast.operators.opening import open_store
-from standfast.sessions.port import Name
 from tests.conformance.kit_backends import BAD_TABLES, TABLES
 from tests.helpers import servers
 

@@ -16,11 +16,11 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from standfast.backends.sqlalchemy.dialects import ID_CHARS_MAX
-from standfast.backends.sqlalchemy.session import SQLAlchemySession
-from standfast.backends.sqlalchemy.tables import Tables
+from standfast._kits.conformance.network import Networked
+from standfast._src.sessions.backends.sqlalchemy.dialects import ID_CHARS_MAX
+from standfast._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession
+from standfast._src.sessions.backends.sqlalchemy.tables import Tables
 from standfast.conformance import Backend, message
-from standfast.conformance.network import Networked
 from standfast.conformance.sqlite_file import SQLiteFile
 from tests.conformance.kit_backends import BAD_TABLES, TABLES
 from tests.conformance.server_backends import through
@@ -112,7 +112,7 @@ class SQLAlchemyPostgres(Networked):
         with psycopg.connect(self.direct, autocommit=True) as connection:
             connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
         # The tables are made here: a check that allows an operation 0.3 s does not mean the very first one. That first
-        # writers make them together is shown on SQLite, and in backends/sqlalchemy/test_session.py.
+        # writers make them together is shown on SQLite, and in sessions/backends/sqlalchemy/test_session.py.
         engine = create_engine(
             self.direct.replace("postgresql://", "postgresql+psycopg://"),
             connect_args={"options": f"-c search_path={self.schema}"},

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from standfast._src.base.errors import StandfastError
+from standfast._src.sessions.storage import KeyUpdate, Name, Tag
 from standfast.conformance import Backend, Options, suite
-from standfast.ground.errors import StandfastError
-from standfast.sessions.port import Change, Name, Tag
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.append(str(EXAMPLES))
@@ -37,7 +37,7 @@ class Audit(Backend):
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         store = audit_backend.LogStore(audit_backend.Trail(self.folder / "store"))
-        store.commit([Change(Name("session", session_id), push=[(data, Tag())], touch=True)])
+        store.commit([KeyUpdate(Name("session", session_id), push=[(data, Tag())], touch=True)])
         store.close()
 
     @contextmanager

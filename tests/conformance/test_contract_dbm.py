@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from standfast._src.sessions.storage import KeyUpdate, Name, Tag
 from standfast.conformance import Backend, suite
-from standfast.sessions.port import Change, Name, Tag
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dbm_backend.py"
 
@@ -47,7 +47,7 @@ class Dbm(Backend):
 
     def inject_record(self, session_id: str, data: bytes) -> None:
         store = dbm_backend.DbmStore(str(self.folder / "store"))
-        store.commit([Change(Name("session", session_id), push=[(data, Tag())], touch=True)])
+        store.commit([KeyUpdate(Name("session", session_id), push=[(data, Tag())], touch=True)])
         store.close()
 
     @contextmanager

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
+from standfast._kits.conformance.results import BROKEN, KEPT
 from standfast.conformance import Options, Result, check
-from standfast.conformance.results import BROKEN, KEPT
 from tests.conformance.kit_backends import AgentsSQLite
 
 QUICK = Options(rounds=3, examples=10, objects=800, soon_s=5)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from standfast._kits.conformance.__main__ import main
+from standfast._kits.conformance.catalogue import checks_of
+from standfast._kits.conformance.pytest_suite import options_of
+from standfast._kits.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
+from standfast._kits.conformance.run import run_check
+from standfast._kits.contract.clauses import CLAUSES
 from standfast.conformance import Backend, ClauseBroken, Options, Result, Scorecard, check
-from standfast.conformance.__main__ import main
-from standfast.conformance.catalogue import checks_of
-from standfast.conformance.pytest_suite import options_of
-from standfast.conformance.results import BROKEN, KEPT, LEFT_OUT, value_of
-from standfast.conformance.run import run_check
-from standfast.contract.clauses import CLAUSES
 from tests.conformance.kit_backends import Memory
 
 TEST_FILE = """
@@ -253,15 +253,15 @@ def test_the_plugin_loads_where_only_pytest_is_installed_and_nothing_of_the_kit_
         "print(code == 0, *sorted(name for name in sys.modules if name.partition('.')[0] in ours))"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    only = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p standfast.conformance.plugin"}
+    only = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p standfast._kits.conformance.plugin"}
     told = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, **only}, capture_output=True, text=True
     )
     last = told.stdout.splitlines()[-1].split()
     assert last[0] == "True", told
-    kit = [name for name in last[1:] if name.startswith("standfast.conformance.") or name == "hypothesis"]
-    assert kit == ["standfast.conformance.plugin"]
-    assert not [name for name in last[1:] if name.startswith(("standfast.sessions", "standfast.words", "msgspec"))]
+    kit = [name for name in last[1:] if name.startswith("standfast._kits.conformance.") or name == "hypothesis"]
+    assert kit == ["standfast._kits.conformance.plugin"]
+    assert not [name for name in last[1:] if name.startswith(("standfast.sessions", "standfast._src.items", "msgspec"))]
 
 
 @pytest.mark.parametrize("same", [True, False])

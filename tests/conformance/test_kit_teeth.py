@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from standfast._kits.conformance.catalogue import checks_of
+from standfast._kits.conformance.results import BROKEN as SEEN_BROKEN, KEPT
 from standfast.conformance import Options, check
-from standfast.conformance.catalogue import checks_of
-from standfast.conformance.results import BROKEN as SEEN_BROKEN, KEPT
 from tests.conformance.kit_backends import Memory, StandfastSQLite
 from tests.conformance.mistakes import BROKEN, Mistake
 from tests.conformance.mistakes.files import Lines

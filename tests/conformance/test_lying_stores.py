@@ -11,9 +11,20 @@ import pytest
 from helpers.catching import check_caught
 from msgspec.structs import replace
 
-from standfast.backends.memory.session import InMemorySession, InMemoryStore
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
+from standfast._src.sessions.storage import (
+    Cell,
+    CommitRequest,
+    Done,
+    KeyUpdate,
+    Kind,
+    Listed,
+    Name,
+    ReadAnswer,
+    ReadRequest,
+    Refused,
+)
 from standfast.conformance import Options, check
-from standfast.sessions.port import Cell, Change, Done, Kind, Listed, Look, Name, Refused, Sight, Step
 from tests.conformance.kit_backends import Memory
 
 QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True, shrink=False)
@@ -22,15 +33,19 @@ QUICK = Options(rounds=4, examples=120, objects=200, repeatable=True, shrink=Fal
 class Lying(InMemoryStore):
     """Memory, with one answer or one change that a test makes wrong."""
 
-    def __init__(self, sight: Callable[[Look, Sight], Sight] | None, change: Callable[[Change], Change] | None) -> None:
+    def __init__(
+        self,
+        sight: Callable[[ReadRequest, ReadAnswer], ReadAnswer] | None,
+        change: Callable[[KeyUpdate], KeyUpdate] | None,
+    ) -> None:
         super().__init__()
         self._sight, self._changed = sight, change
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         seen = super().look(look)
         return seen if self._sight is None else self._sight(look, seen)
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         return super().commit(step if self._changed is None else [self._changed(change) for change in step])
 
 
@@ -40,7 +55,7 @@ class ListsBackwards(InMemoryStore):
 
 
 class IgnoresLimits(InMemoryStore):
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         return super().look(replace(look, rows=tuple(rows._replace(limit=None) for rows in look.rows)))
 
 
@@ -54,15 +69,15 @@ class CountsEverything(InMemoryStore):
         return super().count("session") + super().count("run") + 1
 
 
-def sees(change: Callable[[Look, Sight], Sight]) -> Callable[[], InMemoryStore]:
+def sees(change: Callable[[ReadRequest, ReadAnswer], ReadAnswer]) -> Callable[[], InMemoryStore]:
     return lambda: Lying(change, None)
 
 
-def does(change: Callable[[Change], Change]) -> Callable[[], InMemoryStore]:
+def does(change: Callable[[KeyUpdate], KeyUpdate]) -> Callable[[], InMemoryStore]:
     return lambda: Lying(None, change)
 
 
-def all_alive(_: Look, seen: Sight) -> Sight:
+def all_alive(_: ReadRequest, seen: ReadAnswer) -> ReadAnswer:
     return replace(seen, cells={name: Cell(cell.value, True) for name, cell in seen.cells.items()})
 
 
@@ -115,9 +130,11 @@ def test_a_condition_is_all_or_nothing() -> None:
     """One change that is refused stops the whole step, and says what stands there instead."""
     store = InMemoryStore()
     one, two = Name("session", "1"), Name("session", "2")
-    store.commit([Change(one, put={"x": b"1"}, touch=True)])
-    got = store.commit([Change(two, put={"y": b"1"}, touch=True), Change(one, cells={"x": b"2"}, put={"x": b"3"})])
+    store.commit([KeyUpdate(one, put={"x": b"1"}, touch=True)])
+    got = store.commit(
+        [KeyUpdate(two, put={"y": b"1"}, touch=True), KeyUpdate(one, cells={"x": b"2"}, put={"x": b"3"})]
+    )
     assert isinstance(got, Refused)
     assert (got.place, got.why, got.cells["x"].value) == (1, "cell", b"1")
-    assert store.look(Look(two, cells=("y",))).cells == {}
-    assert store.look(Look(one, cells=("x",))).cells["x"].value == b"1"
+    assert store.look(ReadRequest(two, cells=("y",))).cells == {}
+    assert store.look(ReadRequest(one, cells=("x",))).cells["x"].value == b"1"

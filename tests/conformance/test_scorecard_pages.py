@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from standfast.conformance.catalogue import clauses_of
+from standfast._kits.conformance.catalogue import clauses_of
 from tools.scorecards import PAGES, THEIRS, Page, loaded, rows_of as rows_of_text, stale
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from standfast.backends.compaction.responses import OpenAIResponsesCompactionSession
+from standfast._kits.operators.store import store_of
+from standfast._src.sessions.wrappers.compaction.responses import OpenAIResponsesCompactionSession
 from standfast.conformance import suite
-from standfast.operators.store import store_of
 from tests.conformance.kit_backends import Memory
 from tests.conformance.narrowed import without
 from tests.conformance.sealed_backends import SealedMemory

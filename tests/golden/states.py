@@ -27,9 +27,9 @@ from standfast import (
     function_tool,
     handoff,
 )
-from standfast.engine.codec import decode_run
-from standfast.engine.due import due
-from standfast.engine.upgrades import VERSION
+from standfast._src.runs.engine.codec import decode_run
+from standfast._src.runs.engine.due import due
+from standfast._src.runs.engine.upgrades import VERSION
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call, handoff_call, reasoning
 
 FOLDER = Path(__file__).parent / "run_states"

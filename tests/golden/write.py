@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.schedule import Action, Play
-from engine.schedule_world import Script, ScriptCall, ScriptTurn
+from runs.engine.schedule import Action, Play
+from runs.engine.schedule_world import Script, ScriptCall, ScriptTurn
 
-from standfast.engine.advance import advance
-from standfast.engine.codec import encode_run
-from standfast.engine.due import due
-from standfast.engine.events import Claimed
-from standfast.engine.run import Run
-from standfast.engine.upgrades import VERSION
+from standfast._src.runs.engine.advance import advance
+from standfast._src.runs.engine.codec import encode_run
+from standfast._src.runs.engine.due import due
+from standfast._src.runs.engine.events import Claimed
+from standfast._src.runs.engine.run import Run
+from standfast._src.runs.engine.upgrades import VERSION
 
 FOLDER = Path(__file__).parent
 

@@ -13,8 +13,8 @@ import random
 import signal
 from typing import Any
 
-from helpers.books import done, write
 from helpers.cancelling import cut_soon
+from helpers.ledger_oracle import done, write
 from helpers.processes import Line
 
 from standfast import Agent, RunConfig, Runner, StandfastError, ToolContext, function_tool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from standfast.conformance.results import BROKEN, Result
+from standfast._kits.conformance.results import BROKEN, Result
 
 
 def check_caught(results: Sequence[Result], mistake: str) -> None:

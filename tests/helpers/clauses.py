@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from standfast.contract.clauses import CLAUSES
+from standfast._kits.contract.clauses import CLAUSES
 
 _NAMED = re.compile(r"\b([A-Z])(\d{1,2})([a-z]?)\b(?:(?:\s+to\s+|–)\1(\d{1,2})\b)?")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from standfast import InMemorySession, SQLiteSession, StandfastError
-from standfast.backends.memory.session import InMemoryStore
-from standfast.sessions.protocol import Position
-from standfast.sessions.run_rules import RunSave
+from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
+from standfast._src.sessions.protocol import Position
+from standfast._src.sessions.rules.saved_runs import RunSave
 
 IDS, WRITERS = "abcd", "uvw"
 ACTS = {

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from helpers.books import Item, done, lines, says_unknown, write
+from helpers.ledger_oracle import Item, done, lines, says_unknown, write
 from helpers.offices import tools_of
 
 from standfast import Agent, HostedMCPTool, OpenAIResponsesModel, ToolContext, function_tool, handoff

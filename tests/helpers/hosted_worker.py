@@ -10,8 +10,8 @@ from helpers.hosted_desk import desk
 from helpers.processes import Line
 
 from standfast import RunConfig, Runner
-from tests.driver.owners.child import loopback_client
 from tests.helpers.stores import opened
+from tests.runs.owners.child import loopback_client
 
 CONFIG: dict[str, Any] = {"lease_ttl_s": 1.0, "lease_wait_s": 30.0}
 

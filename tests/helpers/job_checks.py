@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from helpers.books import done, says_unknown
 from helpers.jobs import CALLS, is_in_a_session, job_agent, run_id_of
+from helpers.ledger_oracle import done, says_unknown
 
 from standfast import Runner
 

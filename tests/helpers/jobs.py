@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from helpers.books import done, write
+from helpers.ledger_oracle import done, write
 from helpers.processes import Line
 
 from standfast import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from standfast.words.model_texts import DEFAULT_TEXTS
+from standfast._src.items.texts_for_models import DEFAULT_TEXTS
 
 UNKNOWN_OUTCOME = DEFAULT_TEXTS.outcome_unknown
 WAITS_FOR_A_PERSON = DEFAULT_TEXTS.waits_for_a_person

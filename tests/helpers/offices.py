@@ -11,11 +11,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from helpers.books import Item, done, lines, outputs, short, write, wrongs
+from helpers.ledger_oracle import Item, done, lines, outputs, short, write, wrongs
 from openai import AsyncOpenAI
 
 from standfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
-from standfast.engine.codec import decode_saved
+from standfast._src.runs.engine.codec import decode_saved
 from standfast.testing import ScriptedModel, final, function_call
 from standfast.testing.loopback import Asked, LoopbackServer, call
 

@@ -9,7 +9,19 @@ from typing import Any, Protocol
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from standfast.sessions.port import Arrange, Change, Done, Load, Look, Name, Range, Row, Rows, Store, Tag
+from standfast._src.sessions.storage import (
+    Arrange,
+    Done,
+    KeyUpdate,
+    Load,
+    Name,
+    Range,
+    ReadRequest,
+    Row,
+    Rows,
+    Store,
+    Tag,
+)
 from tests.helpers.port_model import Mark, PortModel
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -60,10 +72,10 @@ class Machine:
             made.append((b'{"n":%d}' % self.serial, Tag(writer, self.serial if writer else 0, draw(st.integers(0, 2)))))
         return made
 
-    def conditions(self, draw: Draw, change: Change) -> tuple[Change, Mark | None, Mark | None]:
+    def conditions(self, draw: Draw, change: KeyUpdate) -> tuple[KeyUpdate, Mark | None, Mark | None]:
         """Some conditions, most of which hold."""
         name, mark, prefix = change.name, None, None
-        now = self.store.look(Look(name, cells=CELLS))
+        now = self.store.look(ReadRequest(name, cells=CELLS))
         if draw(st.booleans()):
             cell = draw(st.sampled_from(CELLS))
             found = now.cells.get(cell)
@@ -78,10 +90,10 @@ class Machine:
                 change, prefix = replace(change, prefix=text), own
         return change, mark, prefix
 
-    def do(self, ours: Change, theirs: Change, draw: Draw) -> None:
+    def do(self, ours: KeyUpdate, theirs: KeyUpdate, draw: Draw) -> None:
         ours, mark, prefix = self.conditions(draw, ours)
         theirs = replace(theirs, cells=ours.cells)
-        fresh = self.store.look(Look(ours.name)).mark if ours.name.kind == "session" else ""
+        fresh = self.store.look(ReadRequest(ours.name)).mark if ours.name.kind == "session" else ""
         got = self.store.commit([ours])
         may = self.model.holds(theirs, mark, prefix)
         current = ours.mark in (None, fresh) and ours.prefix in (None, fresh)
@@ -95,7 +107,7 @@ class Machine:
     # --- what is done
 
     def push(self, draw: Draw) -> None:
-        change = Change(self.name(draw), push=self.new_rows(draw), put=self.some_cells(draw), touch=True)
+        change = KeyUpdate(self.name(draw), push=self.new_rows(draw), put=self.some_cells(draw), touch=True)
         self.do(change, change, draw)
 
     def some_cells(self, draw: Draw) -> dict[str, bytes | None]:
@@ -107,21 +119,23 @@ class Machine:
         name = draw(st.sampled_from([SESSION, RUN]))
         sweep = draw(st.sampled_from([(), (), ("w/",), ("l", "gens")]))
         labels = {"status": "running", "session": "s"} if name is RUN else None
-        change = Change(name, sweep=sweep, put=self.some_cells(draw), touch=name is RUN, labels=labels)
+        change = KeyUpdate(name, sweep=sweep, put=self.some_cells(draw), touch=name is RUN, labels=labels)
         self.do(change, change, draw)
 
     def remove(self, draw: Draw) -> None:
-        change = Change(RUN, remove=True)
+        change = KeyUpdate(RUN, remove=True)
         self.do(change, change, draw)
 
     def wipe(self, draw: Draw) -> None:
         if not draw(st.booleans()):
             return
-        change = Change(self.name(draw), wipe=KEPT, put=self.some_cells(draw))
+        change = KeyUpdate(self.name(draw), wipe=KEPT, put=self.some_cells(draw))
         self.do(change, change, draw)
 
     def both(self, name: Name, box: int = 0) -> tuple[list[Row], list[Row]]:
-        return list(self.store.look(Look(name, rows=(Rows(box=box),))).rows[0]), self.model.rows(name, Rows(box=box))
+        return list(self.store.look(ReadRequest(name, rows=(Rows(box=box),))).rows[0]), self.model.rows(
+            name, Rows(box=box)
+        )
 
     def drop(self, draw: Draw) -> None:
         name = self.name(draw)
@@ -129,8 +143,8 @@ class Machine:
         places = draw(st.lists(st.integers(0, max(0, len(ours) - 1)), max_size=2, unique=True)) if ours else []
         touch = draw(st.booleans())
         self.do(
-            Change(name, drop=[ours[place].ref for place in places], touch=touch),
-            Change(name, drop=[theirs[place].ref for place in places], touch=touch),
+            KeyUpdate(name, drop=[ours[place].ref for place in places], touch=touch),
+            KeyUpdate(name, drop=[theirs[place].ref for place in places], touch=touch),
             draw,
         )
 
@@ -143,17 +157,17 @@ class Machine:
         # Only a tail of rows that we wrote or the newest of others': that is what a pop takes.
         start = draw(st.integers(max(0, len(ours) - 2), len(ours) - 1))
         for rows, change in ((ours, self.store.commit), (theirs, self.model.apply)):
-            change([Change(name, drop=[row.ref for row in rows[start:]])])
+            change([KeyUpdate(name, drop=[row.ref for row in rows[start:]])])
         if draw(st.booleans()):
-            pushed = Change(name, push=[(b'{"between":1}', Tag("a", 1))])
+            pushed = KeyUpdate(name, push=[(b'{"between":1}', Tag("a", 1))])
             self.store.commit([pushed])
             self.model.apply([pushed])
         if draw(st.booleans()) and self.foreign is not None:
             self.foreign_push(draw)
         for place in draw(st.permutations(range(start, len(ours)))):
-            self.store.commit([Change(name, back=[ours[place]])])
+            self.store.commit([KeyUpdate(name, back=[ours[place]])])
             row = theirs[place]._replace(tag=theirs[place].tag or Tag())
-            self.model.apply([Change(name, back=[row])])
+            self.model.apply([KeyUpdate(name, back=[row])])
 
     def arrange(self, draw: Draw) -> None:
         """What replace and restore do: a front goes to a box, new rows or an older box come in its place."""
@@ -177,8 +191,8 @@ class Machine:
             return Arrange(live, self.boxes, keep, forget)
 
         mine, model = self.both(name, source) if source else ([], [])
-        ours_change = Change(name, arrange=made(ours, mine), touch=True)
-        self.do(ours_change, Change(name, arrange=made(theirs, model), touch=True), draw)
+        ours_change = KeyUpdate(name, arrange=made(ours, mine), touch=True)
+        self.do(ours_change, KeyUpdate(name, arrange=made(theirs, model), touch=True), draw)
 
     def load(self, draw: Draw) -> None:
         """What an import does: rows with the times they had elsewhere come behind those that are there, and boxes."""
@@ -187,7 +201,7 @@ class Machine:
         times = [draw(st.sampled_from([None, 1e9, 1.5e9 + 0.25, 1.2e9])) for _ in rows]
         self.boxes += 1
         boxes = {self.boxes: self.new_rows(draw)} if draw(st.booleans()) else {}
-        change = Change(name, load=Load(rows, times, boxes, 1e9), put=self.some_cells(draw), touch=True)
+        change = KeyUpdate(name, load=Load(rows, times, boxes, 1e9), put=self.some_cells(draw), touch=True)
         self.do(change, change, draw)
 
     def fork(self, draw: Draw) -> None:
@@ -197,7 +211,7 @@ class Machine:
         cut = draw(st.integers(1, len(ours)))
         for rows, change in ((ours, self.store.commit), (theirs, self.model.apply)):
             parts = Arrange([Range(0, None, rows[cut - 1].ref, 0, SESSION)])
-            change([Change(OTHER, arrange=parts, touch=True), Change(SESSION)])
+            change([KeyUpdate(OTHER, arrange=parts, touch=True), KeyUpdate(SESSION)])
 
     def foreign_push(self, draw: Draw) -> None:
         assert self.foreign is not None
@@ -222,7 +236,7 @@ class Machine:
         for name in (SESSION, OTHER, RUN):
             boxes = sorted(self.model.kept(name).boxes)
             wanted = (Rows(), *(Rows(box=box) for box in boxes), Rows(writer="a"), Rows(limit=2))
-            sight = self.store.look(Look(name, cells=CELLS, prefixes=("w/",), rows=wanted, times=True))
+            sight = self.store.look(ReadRequest(name, cells=CELLS, prefixes=("w/",), rows=wanted, times=True))
             for rows, found in zip(wanted, sight.rows, strict=True):
                 expected = self.model.rows(name, rows)
                 # A row that another program wrote may become nobody's when it is put back: neither is ever rewound.
@@ -234,19 +248,19 @@ class Machine:
             assert (sight.created is not None) == self.model.kept(name).exists, name
             if sight.rows[0]:
                 middle = sight.rows[0][len(sight.rows[0]) // 2]
-                some = self.store.look(Look(name, rows=(Rows(before=middle.ref, limit=3),))).rows[0]
+                some = self.store.look(ReadRequest(name, rows=(Rows(before=middle.ref, limit=3),))).rows[0]
                 place = len(sight.rows[0]) // 2
                 assert list(some) == list(sight.rows[0][max(0, place - 3) : place])
                 behind = self.store.look(
-                    Look(name, rows=(Rows(after=middle.ref, limit=2, times=True), Rows(limit=1)), count=True)
+                    ReadRequest(name, rows=(Rows(after=middle.ref, limit=2, times=True), Rows(limit=1)), count=True)
                 )
                 assert list(behind.rows[0]) == list(sight.rows[0][place + 1 : place + 3])
                 assert behind.count == len(sight.rows[0])
                 assert len(behind.times[0]) == len(behind.rows[0])
                 assert not behind.times[1]
-                whole = self.store.look(Look(name, rows=(Rows(after=0),))).rows[0]
+                whole = self.store.look(ReadRequest(name, rows=(Rows(after=0),))).rows[0]
                 assert list(whole) == list(sight.rows[0])
-            data = self.store.look(Look(name, rows=(Rows(),), only_data=True, mark=False)).data
+            data = self.store.look(ReadRequest(name, rows=(Rows(),), only_data=True, mark=False)).data
             assert [bytes(one) for one in data] == [row.data for row in sight.rows[0]]
             if name.kind == "session":
                 self.compare_marks(name, sight.mark, list(sight.rows[0]))
@@ -258,9 +272,9 @@ class Machine:
             if other == name:
                 if text == mark:
                     assert known == own, "equal marks, and another history"
-                upto = self.store.look(Look(name, upto=text)).upto
+                upto = self.store.look(ReadRequest(name, upto=text)).upto
                 if upto is not None:
                     assert own[: len(known)] == known, "a mark is said to hold, and the rows up to it have changed"
                     assert upto == (rows[len(known) - 1].ref if known else 0)
-        assert self.store.look(Look(name, upto=mark)).upto == (rows[-1].ref if rows else 0)
+        assert self.store.look(ReadRequest(name, upto=mark)).upto == (rows[-1].ref if rows else 0)
         self.marks.append((name, mark, own))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from standfast.sessions.port import Arrange, Cell, Change, Name, Range, Row, Rows, Step, Tag
+from standfast._src.sessions.storage import Arrange, Cell, CommitRequest, KeyUpdate, Name, Range, Row, Rows, Tag
 
 Mark = tuple[object, ...]
 
@@ -57,7 +57,7 @@ class PortModel:
 
     # --- changing
 
-    def holds(self, change: Change, mark: Mark | None, prefix: Mark | None) -> bool:
+    def holds(self, change: KeyUpdate, mark: Mark | None, prefix: Mark | None) -> bool:
         cells = self.cells(change.name)
         for cell, value in change.cells.items():
             found = cells.get(cell)
@@ -66,11 +66,11 @@ class PortModel:
         now = self.mark(change.name)
         return (mark is None or now == mark) and (prefix is None or now[: len(prefix)] == prefix)
 
-    def apply(self, step: Step) -> list[int]:
+    def apply(self, step: CommitRequest) -> list[int]:
         before = {name: (list(kept.rows), dict(kept.boxes)) for name, kept in self.names.items()}
         return [self._apply(change, before) for change in step]
 
-    def _apply(self, change: Change, before: dict[Name, tuple[list[Row], dict[int, list[Row]]]]) -> int:
+    def _apply(self, change: KeyUpdate, before: dict[Name, tuple[list[Row], dict[int, list[Row]]]]) -> int:
         kept = self.kept(change.name)
         if change.remove:
             incarnation = kept.incarnation

@@ -24,7 +24,7 @@ from helpers.children import nursery
 from helpers.counts import tried
 
 from standfast import SQLiteSession
-from standfast.ground.errors import StoreError
+from standfast._src.base.errors import StoreError
 
 PATIENCE_S = 60.0
 LIFE_S = 150

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from standfast.carrying.session import StoredSession
+from standfast._src.sessions.client.stored_session import StoredSession
 
 WRITERS = ("a", "b", "run-1", "run-2", "nobody")
 

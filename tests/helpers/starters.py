@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from helpers.books import done, write
+from helpers.ledger_oracle import done, write
 from helpers.processes import Line
 from helpers.wrong_clock import set_ahead
 
@@ -53,7 +53,7 @@ async def start(
     model: Any = AnsweringModel(_answer)
     if base_url:
         from standfast import OpenAIResponsesModel
-        from tests.driver.owners.child import loopback_client
+        from tests.runs.owners.child import loopback_client
 
         model = OpenAIResponsesModel("m", loopback_client(base_url))
     agent = paying_agent(f"{path}.book", model, line, stands=stands)
@@ -77,7 +77,7 @@ async def start(
 async def resume(line: Line, *, path: str, base_url: str = "") -> str:
     """Resume the job from its store."""
     from standfast import OpenAIResponsesModel
-    from tests.driver.owners.child import loopback_client
+    from tests.runs.owners.child import loopback_client
 
     model: Any = OpenAIResponsesModel("m", loopback_client(base_url)) if base_url else AnsweringModel(_answer)
     agent = paying_agent(f"{path}.book", model, line, stands=False)

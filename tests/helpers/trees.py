@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.books import Item, done, outputs, says_not_run, says_unknown
 from helpers.cancelling import cut_soon
+from helpers.ledger_oracle import Item, done, outputs, says_not_run, says_unknown
 from helpers.processes import Line
 
 from standfast import (
@@ -37,8 +37,8 @@ from standfast import (
     open_store,
     output_guardrail,
 )
+from standfast._src.items.texts_for_models import model_text
 from standfast.testing import AnsweringModel, ModelStep, assistant_message, function_call
-from standfast.words.model_texts import model_text
 from tests.helpers.stores import opened
 
 CONFIG: dict[str, Any] = {"lease_ttl_s": 3.0, "lease_wait_s": 60.0}

@@ -10,8 +10,8 @@ import pytest
 from openai.types.realtime import RealtimeClientEvent, RealtimeServerEvent
 from pydantic import BaseModel
 
+from standfast._kits.testing.realtime import journal
 from standfast.testing import no_leaks
-from standfast.testing.realtime import journal
 
 
 def by_type(union: Any) -> dict[str, type[BaseModel]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from helpers.books import done, write
+from helpers.ledger_oracle import done, write
 from helpers.processes import Line
 
 from standfast import Agent, RunConfig, RunHooks, Runner, ToolContext, function_tool

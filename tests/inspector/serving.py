@@ -26,7 +26,7 @@ from standfast import (
     open_store,
     retry_policies,
 )
-from standfast.inspector.serving import listening, rules_for, serve
+from standfast._kits.inspector.server import bind_socket, rules_for, serve
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
 from tests.helpers.children import import_path
 
@@ -100,7 +100,7 @@ def inspector_here(store: Path, who: str) -> Iterator[Served]:
     loop = asyncio.new_event_loop()
 
     async def work() -> None:
-        sock = listening("127.0.0.1", 0)
+        sock = bind_socket("127.0.0.1", 0)
         rules = rules_for("127.0.0.1", sock.getsockname()[1], write=True)
         async with open_store(store) as opened:
             task = asyncio.ensure_future(serve(opened, rules, sock, who=who, ready=ready.set))

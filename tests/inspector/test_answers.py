@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from standfast import FunctionTool, RunConfig, Runner, SQLiteSession, open_store
-from standfast.inspector.watching import RUNS_EVERY, Watching
+from standfast._kits.inspector.changes import RUNS_EVERY, Watching
 from standfast.testing import final, function_call
 from tests.inspector.serving import EVIL, EVIL_ID, Served, clerk, fill, inspector, inspector_here, pay
 

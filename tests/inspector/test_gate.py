@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from standfast.cli.entry import main
-from standfast.inspector.app import make_app
-from standfast.inspector.gate import Rules, our_hosts
+from standfast._kits.cli.entry import main
+from standfast._kits.inspector.access_control import Rules, our_hosts
+from standfast._kits.inspector.app import make_app
 from tests.inspector.serving import Served, fill, inspector
 
 PAGE = ["/", "/inspector.js", "/inspector.css"]

@@ -6,7 +6,7 @@ A mistake in the product's own code stands in a `.toml` file of this folder:
     id = "engine/begun-is-forgotten"
     fault = "Begun is forgotten"
     clauses = ["C12"]                           # the selection of tests that has to notice it
-    file = "src/standfast/engine/advance.py"    # where `old` occurs exactly once and becomes `new`
+    file = "src/standfast/_src/runs/engine/advance.py"    # where `old` occurs exactly once and becomes `new`
     old = '("asked",), state="begun")'
     new = '("asked",), state="asked")'
     proves = ["schedules"]                      # optional: the generated suites that it tests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from standfast.contract.clauses import CLAUSES
+from standfast._kits.contract.clauses import CLAUSES
 from tests.mistakes.registry import every_mistake, source_mistakes
 
 

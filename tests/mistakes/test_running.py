@@ -10,8 +10,8 @@ from tests.mistakes.registry import Mistake
 from tools import mutants
 from tools.mutants import CAUGHT, SURVIVED, Book, Listed, Planting, Verdict, digest_of, page, selection
 
-ONE = Mistake("engine/one", "one is two", ("C3",), "src/standfast/engine/due.py", "1", "2")
-OTHER = Mistake("engine/other", "a | b", ("C3", "C8"), "src/standfast/engine/due.py", "3", "4")
+ONE = Mistake("engine/one", "one is two", ("C3",), "src/standfast/_src/runs/engine/due.py", "1", "2")
+OTHER = Mistake("engine/other", "a | b", ("C3", "C8"), "src/standfast/_src/runs/engine/due.py", "3", "4")
 
 
 def listed(test: str, *clauses: str, needs: tuple[str, ...] = ()) -> Listed:
@@ -61,5 +61,5 @@ def test_the_page_names_survivors_first(tmp_path: Path, monkeypatch: pytest.Monk
     text = page([ONE, OTHER], again)
     assert "Mistakes: 2. Caught: 1. Survivors: 1." in text
     assert text.index("| **engine/one** | [C3](contract.md#c3) | one is two |") < text.index("## [C3]")
-    assert "| a \\| b (also [C8](contract.md#c8)) | `engine/due.py` | `a.py::test_it` |" in text
+    assert "| a \\| b (also [C8](contract.md#c8)) | `_src/runs/engine/due.py` | `a.py::test_it` |" in text
     assert "**no check: survived**" in text

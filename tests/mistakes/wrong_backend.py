@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
+from standfast._kits.conformance.results import BROKEN as SEEN_BROKEN
 from standfast.conformance import Options, check
-from standfast.conformance.results import BROKEN as SEEN_BROKEN
 from tests.conformance.mistakes import BROKEN
 from tests.mistakes.registry import wrong_backends
 

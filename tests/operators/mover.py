@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from standfast import copy_sessions, export_session
-from standfast.carrying.session import StoredSession
+from standfast._src.sessions.client.stored_session import StoredSession
 
 
 class _Killed:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from standfast import Agent, RunConfig, Runner, SQLiteSession, Store, function_tool, open_store, store_of
-from standfast.ground.errors import (
+from standfast._src.base.errors import (
     AlreadyDecidedError,
     ApprovalError,
     InvalidSettingError,
@@ -26,9 +26,9 @@ from standfast.ground.errors import (
     StoreTimeoutError,
 )
 from standfast.testing import ScriptedModel, UnexpectedModelCall, function_call
-from tests.driver.saved_runs.desk import Desk, asks, look, pay, says
 from tests.helpers.children import import_path
 from tests.helpers.processes import eventually
+from tests.runs.saved_runs.payment_app import Desk, asks, look, pay, says
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_the_second_who_decides_is_told_who_was_first(store: Store, path: 
 DECIDE = """
     import asyncio, sys
     from standfast import open_store
-    from standfast.ground.errors import AlreadyDecidedError
+    from standfast._src.base.errors import AlreadyDecidedError
     async def main():
         sys.stdin.readline()
         async with open_store(sys.argv[1]) as store:

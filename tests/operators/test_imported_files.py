@@ -26,10 +26,10 @@ from standfast import (
     import_session,
     open_store,
 )
-from standfast.ground.errors import InvalidSettingError, NotFoundError, RunStateError
+from standfast._src.base.errors import InvalidSettingError, NotFoundError, RunStateError
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.saved_runs.desk import Desk, asks, pay, says
 from tests.operators.forged import forged, with_line
+from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
 KEY = b"sixteen random bytes, or more of them"
 

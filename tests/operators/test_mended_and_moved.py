@@ -20,10 +20,10 @@ from standfast import (
     import_session,
     mend_store,
     open_store,
-    sessions as rooms,
     undo_mend,
 )
-from standfast.operators import moving
+from standfast._kits.operators import copy_sessions as moving
+from standfast._src import sessions as rooms
 from standfast.testing import ScriptedModel, function_call
 
 ORPHAN: dict[str, Any] = {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": "{}"}
@@ -107,8 +107,11 @@ async def test_a_session_whose_move_broke_off_is_examined_and_mended_and_its_mov
 def test_every_cell_of_a_session_has_a_name_of_its_own() -> None:
     """What two rules keep in one cell, or below one beginning, each takes for its own."""
     found: dict[str, str] = {}
-    for module in pkgutil.iter_modules(rooms.__path__):
-        loaded = importlib.import_module(f"standfast.sessions.{module.name}")
+    for module in pkgutil.walk_packages(rooms.__path__, f"{rooms.__name__}."):
+        if module.name.startswith(f"{rooms.__name__}.rules"):
+            loaded = importlib.import_module(module.name)
+        else:
+            continue
         for name, value in vars(loaded).items():
             if name.isupper() and isinstance(value, str) and value.endswith("/"):
                 assert found.setdefault(value, name) == name, f"{value!r} is {found[value]} and {name}"

@@ -33,8 +33,9 @@ from standfast import (
     session_markdown,
     store_of,
 )
-from standfast.carrying.session import StoredSession
-from standfast.ground.errors import (
+from standfast._kits.operators.copy_sessions import closed_runs, place_of
+from standfast._kits.operators.export_session import write_atomically
+from standfast._src.base.errors import (
     InvalidSettingError,
     NotFoundError,
     RunStateError,
@@ -44,15 +45,14 @@ from standfast.ground.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from standfast.operators.exporting import written_whole
-from standfast.operators.moving import closed_runs, place_of
-from standfast.sessions.picture_rules import Picture
-from standfast.sessions.port import Change, Load, Name, Tag
-from tests.driver.saved_runs.desk import Desk, asks, pay, says
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.rules.snapshot import Picture
+from standfast._src.sessions.storage import KeyUpdate, Load, Name, Tag
 from tests.helpers import servers
 from tests.helpers.children import born
 from tests.helpers.reading_everything import everything_of, times_of
 from tests.operators.mover import move_and_die
+from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
 
 def message(text: str) -> dict[str, Any]:
@@ -494,7 +494,7 @@ async def test_times_are_kept_as_exactly_as_the_target_can(kind: str, tmp_path: 
     session = source.session(f"t{uuid.uuid4().hex}")
     rows = [(json.dumps(message(str(at))).encode(), Tag()) for at in TIMES]
     earlier = Load(live=rows, times=TIMES, created=1081173106.5)
-    memory.commit([Change(Name("session", session.session_id), load=earlier, touch=True)])
+    memory.commit([KeyUpdate(Name("session", session.session_id), load=earlier, touch=True)])
     name = uuid.uuid4().hex
     url = {"redis": f"{servers.redis_url()}?key_prefix={name}", "postgres": f"{servers.postgres_url()}?schema=t{name}"}
     others = InMemoryStore()
@@ -517,7 +517,7 @@ async def test_a_full_disk_and_an_interrupt_leave_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted() -> None:
-        with written_whole(str(tmp_path / "x.jsonl")) as part:
+        with write_atomically(str(tmp_path / "x.jsonl")) as part:
             part.write(b"half")
             raise KeyboardInterrupt
 

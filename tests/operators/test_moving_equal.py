@@ -24,10 +24,10 @@ from standfast import (
     open_store,
     store_of,
 )
-from standfast.carrying.session import StoredSession
-from standfast.engine.run_store import LogTail
-from standfast.ground.errors import SessionConflictError
-from standfast.sessions.protocol import Position
+from standfast._src.base.errors import SessionConflictError
+from standfast._src.runs.engine.run_store import LogTail
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.protocol import Position
 from tests.helpers import servers
 from tests.helpers.reading_everything import everything_of, times_of
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from standfast import SQLiteSession, copy_sessions, export_session, function_tool, import_session, open_store
-from standfast.ground.errors import RunStateError
+from standfast._src.base.errors import RunStateError
 from standfast.realtime import RealtimeAgent
 from standfast.testing import LoopbackRealtimeServer
 from standfast.testing.loopback import call
-from tests.calls.helpers import Reader, at, runner
 from tests.operators.forged import forged
+from tests.realtime.session.helpers import Reader, at, runner
 
 
 class Booking:

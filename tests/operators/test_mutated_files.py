@@ -31,8 +31,8 @@ from standfast import (
     open_store,
     undo_mend,
 )
-from tests.driver.saved_runs.desk import Desk, asks, pay, says
 from tests.operators.forged import closed
+from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
 COUNT = int(os.environ.get("STANDFAST_MUTATIONS", "160")) // 4
 SEED = 26

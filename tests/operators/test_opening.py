@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from standfast import InMemorySession, InMemoryStore, SQLiteSession, Store, open_store, register_store
-from standfast.ground.errors import (
+from standfast._kits.operators.store import store_of
+from standfast._kits.operators.store_url import parse_url, without_password
+from standfast._kits.operators.url_schemes import Opening
+from standfast._src.base.errors import (
     CallerError,
     InvalidNameError,
     InvalidSettingError,
@@ -23,9 +26,6 @@ from standfast.ground.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from standfast.operators.openers import Opening
-from standfast.operators.store import store_of
-from standfast.operators.store_url import parsed, without_password
 from tests.helpers import servers
 
 
@@ -124,7 +124,7 @@ def test_keywords_of_postgresqls_library_are_refused_without_their_password(text
     with pytest.raises(InvalidSettingError, match="postgresql://") as caught:
         open_store(text)
     assert "hunter2" not in str(caught.value)
-    assert parsed("a=b.db").path == "a=b.db"
+    assert parse_url("a=b.db").path == "a=b.db"
 
 
 def test_a_url_is_shown_with_the_options_it_is_found_by() -> None:
@@ -134,12 +134,12 @@ def test_a_url_is_shown_with_the_options_it_is_found_by() -> None:
         "postgresql://host/db?x=1&schema=s",
         "sqlite:///a.db?messages_table=m",
     ):
-        assert parsed(url).shown == url
-    assert parsed("redis://:pw@host/0?layout=tagged").shown == "redis://:***@host/0?layout=tagged"
+        assert parse_url(url).shown == url
+    assert parse_url("redis://:pw@host/0?layout=tagged").shown == "redis://:***@host/0?layout=tagged"
 
 
 def test_options_of_ours_are_taken_out_of_a_url_and_others_left() -> None:
-    found = parsed("postgresql+asyncpg://host/db?sslmode=require&schema=talks")
+    found = parse_url("postgresql+asyncpg://host/db?sslmode=require&schema=talks")
     assert (found.scheme, found.driver, found.options) == ("postgresql", "asyncpg", {"schema": "talks"})
     assert found.text == "postgresql+asyncpg://host/db?sslmode=require"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from standfast import RequestCost, RunUsage, Usage, price_of, price_of_run
-from standfast.words.usage import InputTokensDetails
+from standfast._src.items.usage import InputTokensDetails
 
 
 def usage(tokens: int, cached: int = 0) -> Usage:

@@ -19,7 +19,7 @@ import agents
 import pytest
 
 from standfast import SQLiteSession, Store, open_store
-from standfast.ground.errors import (
+from standfast._src.base.errors import (
     NotADatabaseError,
     SchemaTooNewError,
     StoreNotFoundError,

@@ -9,7 +9,7 @@ import pytest
 
 from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession, Usage, open_store
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from tests.driver.saved_runs.desk import Desk, asks, pay, says
+from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
 
 def costing(tokens: int, *output: Any) -> ModelStep:

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import agents
 import pytest
 
-from standfast.backends.memory.session import InMemorySession, InMemoryStore
-from standfast.carrying.wrapper import SessionWrapper
-from standfast.sessions.protocol import abilities, ended_abilities
-from standfast.sessions.same_conversation import conversation_key
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
+from standfast._src.sessions.client.session_wrapper import SessionWrapper
+from standfast._src.sessions.conversation_identity import conversation_key
+from standfast._src.sessions.protocol import abilities, ended_abilities
 
 ALL = abilities(InMemorySession("a"))
 

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from standfast.backends.memory.session import InMemoryStore
-from standfast.engine.run_store import LogTail
-from standfast.ground.errors import StandfastError
-from standfast.ground.jsonvalue import digest, encode
-from standfast.sessions import fork_rules, generation_rules, lease_rules, rules, run_rules, writer_rules
-from standfast.sessions.lease_rules import Asker, Busy, Fence, Taken
-from standfast.sessions.port import Look, Name, Plan, ask, carried_out
-from standfast.sessions.protocol import Head, Position
-from standfast.sessions.rules import Popped
-from standfast.sessions.run_rules import Recording, RunSave
-from standfast.sessions.writer_rules import AppendBatch
+from standfast._src.base.errors import StandfastError
+from standfast._src.base.json_values import digest, encode
+from standfast._src.runs.engine.run_store import LogTail
+from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
+from standfast._src.sessions.protocol import Head, Position
+from standfast._src.sessions.rules import append, forks, generations, history, leases, saved_runs
+from standfast._src.sessions.rules.append import AppendBatch
+from standfast._src.sessions.rules.history import Popped
+from standfast._src.sessions.rules.leases import Asker, Busy, Fence, Taken
+from standfast._src.sessions.rules.saved_runs import Recording, RunSave
+from standfast._src.sessions.storage import Name, Plan, ReadRequest, ask, run_program
 
 HERE, FORK = Name("session", "here"), Name("session", "fork")
 
@@ -48,7 +48,7 @@ def save(expect: int, status: str = "running") -> RunSave:
 
 
 def newest(store: InMemoryStore) -> str:
-    kept = carried_out(store, generation_rules.generations(HERE))
+    kept = run_program(store, generations.generations(HERE))
     return kept[0].id if kept else "none"
 
 
@@ -58,27 +58,27 @@ def asker(nonce: str) -> Asker:
 
 # What is read for an argument (a head, a generation) is read when the plan begins, as a caller would have it.
 PLANS: dict[str, MakePlan] = {
-    "add": lambda _: rules.add(HERE, items("x", "y"), None),
-    "append a": lambda _: writer_rules.append(HERE, batch("a", 2, 2)),
-    "append a, grown": lambda _: writer_rules.append(HERE, batch("a", 1, 4)),
-    "append b": lambda _: writer_rules.append(HERE, batch("b", 0, 1)),
-    "pop": lambda _: rules.pop(HERE, unheard, None),
-    "rewind a": lambda _: writer_rules.rewind(HERE, "a", 1, None, None),
-    "replace": lambda s: generation_rules.replace(HERE, items("summary"), Head(s.mark_now), None, None),
-    "restore": lambda s: generation_rules.restore(HERE, s.newest_now, None, None),
-    "fork": lambda _: fork_rules.fork(HERE, FORK, Position(1), None, None),
-    "clear": lambda _: rules.clear(HERE, lease_rules.is_under_way, writer_rules.count_alone, None),
-    "repair": lambda _: rules.repair(HERE, None),
-    "lease 1": lambda _: lease_rules.acquire(HERE, asker("one"), None, lambda _: False),
-    "lease 2": lambda _: lease_rules.acquire(HERE, asker("two"), None, lambda _: False),
-    "release 1": lambda _: lease_rules.release(HERE, Fence(1, "one")),
-    "revoke": lambda _: lease_rules.revoke(HERE, "operator"),
-    "record": lambda _: run_rules.record(Recording(HERE, [batch("a", 2, 1)], save(0), None)),
-    "record, leased": lambda _: run_rules.record(Recording(HERE, [batch("a", 2, 1)], save(0), Fence(1, "one"), True)),
-    "save": lambda _: run_rules.record(Recording(HERE, (), save(0, "paused"), None)),
-    "delete run": lambda _: run_rules.delete_run("run", loses_answers=False),
-    "read": lambda _: rules.get_items(HERE, None, unheard),
-    "written": lambda _: writer_rules.written(HERE, "a", unheard),
+    "add": lambda _: history.add(HERE, items("x", "y"), None),
+    "append a": lambda _: append.append(HERE, batch("a", 2, 2)),
+    "append a, grown": lambda _: append.append(HERE, batch("a", 1, 4)),
+    "append b": lambda _: append.append(HERE, batch("b", 0, 1)),
+    "pop": lambda _: history.pop(HERE, unheard, None),
+    "rewind a": lambda _: append.rewind(HERE, "a", 1, None, None),
+    "replace": lambda s: generations.replace(HERE, items("summary"), Head(s.mark_now), None, None),
+    "restore": lambda s: generations.restore(HERE, s.newest_now, None, None),
+    "fork": lambda _: forks.fork(HERE, FORK, Position(1), None, None),
+    "clear": lambda _: history.clear(HERE, leases.is_under_way, append.count_alone, None),
+    "repair": lambda _: history.repair(HERE, None),
+    "lease 1": lambda _: leases.acquire(HERE, asker("one"), None, lambda _: False),
+    "lease 2": lambda _: leases.acquire(HERE, asker("two"), None, lambda _: False),
+    "release 1": lambda _: leases.release(HERE, Fence(1, "one")),
+    "revoke": lambda _: leases.revoke(HERE, "operator"),
+    "record": lambda _: saved_runs.record(Recording(HERE, [batch("a", 2, 1)], save(0), None)),
+    "record, leased": lambda _: saved_runs.record(Recording(HERE, [batch("a", 2, 1)], save(0), Fence(1, "one"), True)),
+    "save": lambda _: saved_runs.record(Recording(HERE, (), save(0, "paused"), None)),
+    "delete run": lambda _: saved_runs.delete_run("run", loses_answers=False),
+    "read": lambda _: history.get_items(HERE, None, unheard),
+    "written": lambda _: append.written(HERE, "a", unheard),
 }  # fmt: skip
 
 BEGINNINGS: dict[str, list[str]] = {
@@ -105,18 +105,18 @@ class Store(InMemoryStore):
         return made
 
     def begun(self, how: str) -> Store:
-        carried_out(self, writer_rules.append(HERE, batch("a", 0, 2)))
+        run_program(self, append.append(HERE, batch("a", 0, 2)))
         for name in BEGINNINGS[how]:
             self.known()
             if name == "damage":
                 self.inject_record(HERE.id, b"{broken")
             else:
-                carried_out(self, PLANS[name](self))
+                run_program(self, PLANS[name](self))
         self.known()
         return self
 
     def known(self) -> None:
-        self.mark_now = carried_out(self, rules.head(HERE)).value
+        self.mark_now = run_program(self, history.head(HERE)).value
         self.newest_now = newest(self)
 
 
@@ -132,31 +132,29 @@ def outcome(doing: Callable[[], Any]) -> Any:
         return "busy"
     if isinstance(got, Taken):
         return ("taken", got.number)
-    if isinstance(got, run_rules.Recorded):
+    if isinstance(got, saved_runs.Recorded):
         return got.revision
     return None if isinstance(got, Head) else got
 
 
 def done_alone(store: Store, plan: Plan[Any]) -> Any:
-    return outcome(lambda: carried_out(store, plan))
+    return outcome(lambda: run_program(store, plan))
 
 
 def state(store: Store) -> Any:
     """All that can be read."""
     seen: dict[str, Any] = {}
     for name in (HERE, FORK):
-        seen[f"{name.id} items"] = carried_out(store, rules.get_items(name, None, unheard))
-        seen[f"{name.id} counts"] = [carried_out(store, writer_rules.accepted(name, writer)) for writer in "ab"]
-        kept = carried_out(store, generation_rules.generations(name))
-        seen[f"{name.id} kept"] = [
-            carried_out(store, generation_rules.read_generation(name, g.id, unheard)) for g in kept
-        ]
-        seen[f"{name.id} corrupt"] = len(carried_out(store, rules.corrupt_records(name)))
-        sight = store.look(Look(name, cells=(rules.LEASE,), prefixes=("r/",)))
-        held = lease_rules.lease_state_in(sight)
+        seen[f"{name.id} items"] = run_program(store, history.get_items(name, None, unheard))
+        seen[f"{name.id} counts"] = [run_program(store, append.accepted(name, writer)) for writer in "ab"]
+        kept = run_program(store, generations.generations(name))
+        seen[f"{name.id} kept"] = [run_program(store, generations.read_generation(name, g.id, unheard)) for g in kept]
+        seen[f"{name.id} corrupt"] = len(run_program(store, history.corrupt_records(name)))
+        sight = store.look(ReadRequest(name, cells=(history.LEASE,), prefixes=("r/",)))
+        held = leases.lease_state_in(sight)
         seen[f"{name.id} lease"] = (held.number, bool(held.ttl_s))
         seen[f"{name.id} runs"] = sorted(cell for cell in sight.cells if cell.startswith("r/"))
-    seen["run"] = carried_out(store, run_rules.load_run("run"))
+    seen["run"] = run_program(store, saved_runs.load_run("run"))
     return seen
 
 
@@ -227,12 +225,12 @@ def test_a_plan_ends_in_one_step_when_nobody_else_writes(name: str) -> None:
 def test_a_clear_in_the_middle_of_a_rewind_leaves_the_count_to_forks_and_to_later_rewinds() -> None:
     """It takes the older digests away, and the rewind does not notice: nothing of the history was left to clear."""
     store = Store()
-    carried_out(store, writer_rules.append(HERE, batch("a", 0, 70)))
+    run_program(store, append.append(HERE, batch("a", 0, 70)))
     for _ in range(70):
-        carried_out(store, rules.pop(HERE, unheard, None))
-    rewinding = writer_rules.rewind(HERE, "a", 40, None, None)
+        run_program(store, history.pop(HERE, unheard, None))
+    rewinding = append.rewind(HERE, "a", 40, None, None)
     interleaved(store, rewinding, 2, lambda: done_alone(store, PLANS["clear"](store)))
-    carried_out(store, fork_rules.fork(HERE, FORK, None, None, None))
-    assert [carried_out(store, writer_rules.accepted(name, "a")) for name in (HERE, FORK)] == [40, 40]
-    carried_out(store, writer_rules.rewind(HERE, "a", 36, None, None))
-    assert carried_out(store, writer_rules.accepted(HERE, "a")) == 36
+    run_program(store, forks.fork(HERE, FORK, None, None, None))
+    assert [run_program(store, append.accepted(name, "a")) for name in (HERE, FORK)] == [40, 40]
+    run_program(store, append.rewind(HERE, "a", 36, None, None))
+    assert run_program(store, append.accepted(HERE, "a")) == 36

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from standfast import InMemorySession
-from standfast.testing.leaks import LeakError, no_leaks
+from standfast._kits.testing.leaks import LeakError, no_leaks
 
 
 async def test_what_ends_in_time_is_no_leak():

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.ground.errors import StreamCutError
-from standfast.llm.interface import Model, ModelTracing
-from standfast.llm.reply import StreamAssembler
-from standfast.llm.retry import ModelRetryAdvice, ModelRetryAdviceRequest
-from standfast.llm.settings import ModelSettings
+from standfast._src.base.errors import StreamCutError
+from standfast._src.items.items import ModelResponse
+from standfast._src.items.usage import Usage
+from standfast._src.models.interface import Model, ModelTracing
+from standfast._src.models.model_settings import ModelSettings
+from standfast._src.models.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+from standfast._src.models.stream_assembly import StreamAssembler
 from standfast.testing import (
     InvalidModelStep,
     ModelScriptError,
@@ -32,8 +34,6 @@ from standfast.testing import (
     stream_of,
     text_of,
 )
-from standfast.words.items import ModelResponse
-from standfast.words.usage import Usage
 
 HELLO = assistant_message("hello")
 LOOK = function_call("look", {"where": "here"}, call_id="c1")
@@ -430,8 +430,8 @@ def test_no_provider_library_is_needed():
         "sys.modules['openai'] = sys.modules['agents'] = None\n"
         "import asyncio\n"
         "from standfast.testing import ScriptedModel, final\n"
-        "from standfast.llm.settings import ModelSettings\n"
-        "from standfast.llm.interface import ModelTracing\n"
+        "from standfast._src.models.model_settings import ModelSettings\n"
+        "from standfast._src.models.interface import ModelTracing\n"
         "async def main():\n"
         "    model = ScriptedModel([final('hi')], chunk_chars=1)\n"
         "    args = (None, 'x', ModelSettings(), [], None, [], ModelTracing.DISABLED)\n"

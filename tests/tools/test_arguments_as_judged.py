@@ -20,7 +20,7 @@ from standfast import (
     function_tool,
     tool_input_guardrail,
 )
-from standfast.ground.errors import ApprovalError, InvalidSettingError
+from standfast._src.base.errors import ApprovalError, InvalidSettingError
 from standfast.testing import ScriptedModel, assistant_message, function_call
 
 EXACT, OTHER = '{"euros": 50}', '{"euros": "5000"}'

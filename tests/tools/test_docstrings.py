@@ -7,7 +7,7 @@ import inspect
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.tools.docstrings import Documentation, read_docstring
+from standfast._src.tools.docstrings import Documentation, read_docstring
 
 GOOGLE = """Send a message.
 

@@ -11,10 +11,10 @@ import agents
 import pytest
 from typing_extensions import TypedDict
 
-from standfast.agents.context import RunContextWrapper
-from standfast.agents.tool_context import ToolContext
-from standfast.ground.errors import ModelBehaviorError, UserError
-from standfast.tools.function import FunctionTool, default_tool_error_function, function_tool, tool_namespace
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.errors import ModelBehaviorError, UserError
+from standfast._src.tools.function_tool import FunctionTool, default_tool_error_function, function_tool, tool_namespace
 
 CTX: ToolContext[Any] = ToolContext("app", tool_name="t", tool_call_id="c", tool_arguments="{}")
 

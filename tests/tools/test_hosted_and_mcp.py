@@ -8,12 +8,12 @@ from typing import Any
 import agents
 import pytest
 
-from standfast.agents.agent import Agent
-from standfast.agents.context import RunContextWrapper
-from standfast.agents.tool_context import ToolContext
-from standfast.ground.errors import UserError
-from standfast.tools import hosted
-from standfast.tools.invoke import invoke, needs_approval
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.errors import UserError
+from standfast._src.tools import hosted_tools
+from standfast._src.tools.invocation import invoke, needs_approval
 
 CTX: RunContextWrapper[Any] = RunContextWrapper("app")
 
@@ -30,7 +30,7 @@ CTX: RunContextWrapper[Any] = RunContextWrapper("app")
     ],
 )
 def test_hosted_tools_have_the_sdks_fields(name: str):
-    ours, theirs = getattr(hosted, name), getattr(agents, name)
+    ours, theirs = getattr(hosted_tools, name), getattr(agents, name)
     described = [(field.name, field.default) for field in dataclasses.fields(theirs)]
     assert [(field.name, field.default) for field in dataclasses.fields(ours)] == described
     required = {"vector_store_ids": ["v"], "tool_config": {"type": "x"}}
@@ -40,14 +40,14 @@ def test_hosted_tools_have_the_sdks_fields(name: str):
 
 
 def test_anything_else_a_provider_has_passes_through():
-    tool = hosted.ProviderTool({"type": "brand_new", "size": 3})
+    tool = hosted_tools.ProviderTool({"type": "brand_new", "size": 3})
     assert (tool.name, tool.tool_config) == ("brand_new", {"type": "brand_new", "size": 3})
 
 
 @pytest.mark.parametrize("kind", ["computer_use_preview", "local_shell", "apply_patch", "custom"])
 def test_a_tool_that_the_program_would_have_to_run_is_refused_before_a_model_can_ask_for_it(kind: str):
     with pytest.raises(UserError, match=r"run by the program.*function_tool"):
-        hosted.ProviderTool({"type": kind})
+        hosted_tools.ProviderTool({"type": kind})
 
 
 def test_the_advice_about_computer_use_is_no_dead_end():
@@ -59,13 +59,13 @@ def test_the_advice_about_computer_use_is_no_dead_end():
 @pytest.mark.parametrize("config", [None, "mcp", {}, {"type": 3}])
 def test_a_definition_without_a_type_is_refused(config: Any):
     with pytest.raises(UserError, match="no definition"):
-        hosted.HostedMCPTool(config)
+        hosted_tools.HostedMCPTool(config)
 
 
 @pytest.mark.parametrize("count", [-1, 51, True, "3"])
 def test_a_search_for_an_impossible_number_of_results_is_refused(count: Any):
     with pytest.raises(UserError):
-        hosted.FileSearchTool(["v"], max_num_results=count)
+        hosted_tools.FileSearchTool(["v"], max_num_results=count)
 
 
 # --- MCP -------------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def call(name: str, arguments: str = "{}") -> ToolContext[Any]:
 
 async def test_an_agent_has_the_tools_of_its_servers_before_its_own():
     server = Server("eyes", LOOK)
-    agent = Agent(name="a", mcp_servers=[server], tools=[hosted.WebSearchTool()])
+    agent = Agent(name="a", mcp_servers=[server], tools=[hosted_tools.WebSearchTool()])
     tools = await agent.get_all_tools(CTX)
     assert [tool.name for tool in tools] == ["look", "web_search"]
     look: Any = tools[0]

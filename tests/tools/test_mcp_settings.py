@@ -11,7 +11,7 @@ from agents.mcp import MCPServer as SdkServer
 
 from standfast import Agent, RunConfig, StandfastError, ToolApprovalItem, ToolCallItem, ToolCallOutputItem, UserError
 from standfast.testing import ScriptedModel, function_call
-from tests.driver.office import go, outputs, said
+from tests.runs.whole_runs import go, outputs, said
 
 TOOL = SimpleNamespace(
     name="look",

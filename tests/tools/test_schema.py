@@ -15,10 +15,10 @@ from hypothesis import given, strategies as st
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
-from standfast.agents.context import RunContextWrapper
-from standfast.agents.tool_context import ToolContext
-from standfast.ground.errors import ModelBehaviorError, UserError
-from standfast.tools.schema import function_schema
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.errors import ModelBehaviorError, UserError
+from standfast._src.tools.schema import function_schema
 
 
 class Colour(enum.Enum):

@@ -21,10 +21,14 @@ import pytest
 import redis
 
 from standfast import Store, open_store, plan_verification, verify_store
-from standfast.conformance import Backend, Options, Result, Scorecard, message
-from standfast.conformance.catalogue import checks_of
-from standfast.conformance.registry import Check
-from standfast.ground.errors import (
+from standfast._kits.conformance.catalogue import checks_of
+from standfast._kits.conformance.registry import Check
+from standfast._kits.verifying import sqlite as verify_sqlite
+from standfast._kits.verifying.postgres import LivePostgres
+from standfast._kits.verifying.redis import LiveRedis
+from standfast._kits.verifying.scratch_space import PREFIX, base_of, new_name
+from standfast._kits.verifying.sqlite import CopiedFile, FileInPlace, remove_folder
+from standfast._src.base.errors import (
     InvalidSettingError,
     NotADatabaseError,
     NotFoundError,
@@ -33,11 +37,7 @@ from standfast.ground.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from standfast.verifying import sqlite as verify_sqlite
-from standfast.verifying.postgres import LivePostgres
-from standfast.verifying.redis import LiveRedis
-from standfast.verifying.site import PREFIX, base_of, new_name
-from standfast.verifying.sqlite import CopiedFile, FileInPlace, remove_folder
+from standfast.conformance import Backend, Options, Result, Scorecard, message
 from tests.helpers import children, servers
 
 QUICK = Options(rounds=1, examples=2, objects=200, soon_s=60)
@@ -334,7 +334,7 @@ def live_backends() -> list[Backend]:
 @pytest.mark.parametrize("backend", live_backends(), ids=lambda one: type(one).__name__)
 def test_only_checks_are_made_that_cannot_harm_others(backend: Backend) -> None:
     """No full disk, no damaged file, no store that stands still for everybody; and none that nobody has thought of."""
-    from standfast.sessions.protocol import ALL_ABILITIES
+    from standfast._src.sessions.protocol import ALL_ABILITIES
 
     everything = ALL_ABILITIES | {"close"}
     made = [check for check in checks_of() if check.missing(backend, everything) is None]
@@ -480,7 +480,7 @@ def test_the_page_loads_nothing_and_runs_nothing_whatever_a_store_says() -> None
 
 
 def test_a_password_is_in_no_report() -> None:
-    from standfast.operators.store_url import parsed
+    from standfast._kits.operators.store_url import parse_url
 
-    shown = parsed("redis://me:s3cret@host/0").password_hidden_in("cannot reach redis://me:s3cret@host/0")
+    shown = parse_url("redis://me:s3cret@host/0").password_hidden_in("cannot reach redis://me:s3cret@host/0")
     assert shown == "cannot reach redis://me:***@host/0"

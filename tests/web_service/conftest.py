@@ -18,8 +18,8 @@ import pytest
 from service.client import Client
 
 from tests.helpers import servers
-from tests.helpers.books import lines
 from tests.helpers.children import import_path
+from tests.helpers.ledger_oracle import lines
 from tests.helpers.processes import wait_until
 from tests.helpers.stores import SERVERS
 from tests.web_service.nursery import Nursery, ServiceProcess

@@ -147,9 +147,9 @@ def main() -> None:
     from service.app import make_app
     from service.settings import Settings
 
-    import standfast.backends.postgres.session
-    import standfast.backends.sqlite.session
-    import standfast.fleet.watching  # noqa: F401
+    import standfast._src.runs.recovery.watch
+    import standfast._src.sessions.backends.postgres.postgres_session
+    import standfast._src.sessions.backends.sqlite.sqlite_session  # noqa: F401
     from tests.web_service.payer import payer
 
     bring_up(lambda folder, settings: make_app(Settings(**{"open": True, **settings}), payer(folder)))

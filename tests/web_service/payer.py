@@ -14,7 +14,7 @@ from typing import Any
 
 from standfast import Agent, AgentHooks, ToolContext, function_tool
 from standfast.testing import AnsweringModel, ModelCall, assistant_message, function_call
-from tests.helpers.books import done, write
+from tests.helpers.ledger_oracle import done, write
 
 
 class Places:

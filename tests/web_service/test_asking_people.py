@@ -18,7 +18,7 @@ from service.hooks import Address, SignatureError, check_signature, signature, s
 
 from standfast import InvalidSettingError
 from tests.helpers import servers
-from tests.helpers.books import done
+from tests.helpers.ledger_oracle import done
 from tests.helpers.processes import wait_until
 from tests.web_service.conftest import PATIENCE_S, Service, client, is_status, started
 

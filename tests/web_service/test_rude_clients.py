@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from service.client import Event, RefusedError
 
-from tests.helpers.books import wrongs
 from tests.helpers.counts import tried
+from tests.helpers.ledger_oracle import wrongs
 from tests.web_service.conftest import PATIENCE_S, Service, client, is_status
 from tests.web_service.nursery import ServiceProcess
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from service.client import Client, Event, RefusedError
 
-from tests.helpers.books import done, outputs, says_unknown
+from tests.helpers.ledger_oracle import done, outputs, says_unknown
 from tests.web_service.conftest import Service, client, is_status
 
 LEASE_S = 3.0

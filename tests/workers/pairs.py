@@ -18,8 +18,8 @@ from typing import Any
 
 from standfast import Agent, RunConfig, RunHandedOverError, Runner, SQLiteSession, ToolContext, function_tool
 from standfast.testing import AnsweringModel, assistant_message, function_call
-from tests.helpers.books import done, write
 from tests.helpers.children import born, ended
+from tests.helpers.ledger_oracle import done, write
 
 STATES = ("decided", "rejected", "gone", "handed over")
 """`decided`, `rejected`: a person has approved or refused its call, and no worker has taken it since."""

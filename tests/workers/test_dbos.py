@@ -22,10 +22,10 @@ from dbos import DBOS
 from sqlalchemy.exc import IntegrityError
 
 from tests.helpers import servers
-from tests.helpers.books import done, lines, says_unknown
+from tests.helpers.ledger_oracle import done, lines, says_unknown
 from tests.helpers.processes import eventually
-from tests.workers.office import workflows_of
-from tests.workers.offices import office
+from tests.workers.payment_worker import workflows_of
+from tests.workers.payment_workers import office
 from tests.workers.waiting import PATIENCE_S, is_status, outputs
 
 pytestmark = pytest.mark.postgres

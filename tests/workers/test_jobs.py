@@ -30,8 +30,8 @@ from standfast import (
 )
 from standfast.testing import AnsweringModel, ModelStep, ScriptedModel, assistant_message, final, function_call
 from standfast.workers import JobEnd, RunJob, RunJobs, again_after_s
-from tests.helpers.books import done, lines
-from tests.workers.office import payer
+from tests.helpers.ledger_oracle import done, lines
+from tests.workers.payment_worker import payer
 
 
 @pytest.fixture

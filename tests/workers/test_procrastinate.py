@@ -17,12 +17,12 @@ import pytest
 from procrastinate.jobs import Job
 
 from standfast import RunHandedOverError
+from standfast._kits.workers.jobs import RunJob
 from standfast.workers import procrastinate_queue
-from standfast.workers.jobs import RunJob
 from tests.helpers import servers
-from tests.helpers.books import done, lines, says_unknown
-from tests.workers.office import QUEUE, queue_of
-from tests.workers.offices import office
+from tests.helpers.ledger_oracle import done, lines, says_unknown
+from tests.workers.payment_worker import QUEUE, queue_of
+from tests.workers.payment_workers import office
 from tests.workers.waiting import PATIENCE_S, is_status, outputs
 
 pytestmark = pytest.mark.postgres

@@ -25,9 +25,9 @@ from helpers.job_checks import checked
 from helpers.jobs import is_in_a_session, run_id_of
 
 from tests.helpers import servers
-from tests.helpers.books import lines
-from tests.workers.office import LEASE_S, queue_of, workflows_of
-from tests.workers.offices import Office
+from tests.helpers.ledger_oracle import lines
+from tests.workers.payment_worker import LEASE_S, queue_of, workflows_of
+from tests.workers.payment_workers import Office
 
 pytestmark = pytest.mark.postgres
 

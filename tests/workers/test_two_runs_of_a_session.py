@@ -21,7 +21,7 @@ from service.worker import Worker
 from standfast import RunClaimedError, Runner, RunStateError, SQLiteSession, open_store
 from standfast.workers import RunJob, RunJobs
 from tests.helpers import servers
-from tests.helpers.books import done, lines, outputs, says_unknown, wrongs
+from tests.helpers.ledger_oracle import done, lines, outputs, says_unknown, wrongs
 from tests.workers.pairs import PAIRS, RUNS, clerk, copied, left_in, session_of
 
 PATIENCE_S = 120.0

@@ -1,32 +1,28 @@
-"""A test kit for session stores: anybody's, held to the contract that ours are held to.
+"""Public path of `standfast._kits.conformance`.
 
-    from standfast.conformance import Backend, suite
-
-    class MyStore(Backend):
-        name = "my store"
-        def open(self, session_id, **options):
-            return MySession(session_id, self.folder / "my.db", **options)
-
-    TestMyStore = suite(MyStore())
-
-Running pytest then makes every check of parts A and B, and of saved runs (C12), that the store can be asked for, and
-ends with a scorecard.
-`check` does the same as a function; `python -m standfast.conformance` as a command.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast.conformance.backend import Backend
-    from standfast.conformance.check_context import Lab, Options, batch, message
-    from standfast.conformance.pytest_suite import suite
-    from standfast.conformance.registry import ClauseBroken, proves
-    from standfast.conformance.results import Result
-    from standfast.conformance.run import check
-    from standfast.conformance.scorecard import Scorecard
+    from standfast._kits.conformance import (
+        Backend,
+        ClauseBroken,
+        Lab,
+        Options,
+        Result,
+        Scorecard,
+        batch,
+        check,
+        message,
+        proves,
+        suite,
+    )
 
 __all__ = [
     "Backend",
@@ -41,26 +37,4 @@ __all__ = [
     "proves",
     "suite",
 ]
-
-# The plugin is loaded by every pytest of an environment that has standfast, whether or not it has Hypothesis, and
-# whether or not anybody uses the kit there: so nothing is imported before it is asked for.
-_HOMES = {
-    "backend": ("Backend",),
-    "check_context": ("Lab", "Options", "batch", "message"),
-    "pytest_suite": ("suite",),
-    "registry": ("ClauseBroken", "proves"),
-    "results": ("Result",),
-    "run": ("check",),
-    "scorecard": ("Scorecard",),
-}
-_LATER = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        from standfast.ground.extras import needed_by
-
-        with needed_by(f"standfast.conformance.{name}"):
-            found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = forward(__name__)

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.extensions.handoff_prompt`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.handoff_prompt import RECOMMENDED_PROMPT_PREFIX, prompt_with_handoff_instructions
+    from standfast._src.agents.handoff_prompt import RECOMMENDED_PROMPT_PREFIX, prompt_with_handoff_instructions
 
 __all__ = ["RECOMMENDED_PROMPT_PREFIX", "prompt_with_handoff_instructions"]
 __getattr__, __dir__ = lazy(__name__)

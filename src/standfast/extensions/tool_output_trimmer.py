@@ -1,17 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.extensions.tool_output_trimmer`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.trimming import ToolOutputTrimmer
-    from standfast.ground.log_helpers import logger
+    from standfast._src.agents.tool_output_trimmer import ToolOutputTrimmer
+    from standfast._src.base.logs import logger
 
 __all__ = ["ToolOutputTrimmer", "logger"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.extensions.visualization`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.drawing import draw_graph, get_all_edges, get_all_nodes, get_main_graph
+    from standfast._src.agents.visualization import draw_graph, get_all_edges, get_all_nodes, get_main_graph
 
 __all__ = ["draw_graph", "get_all_edges", "get_all_nodes", "get_main_graph"]
 __getattr__, __dir__ = lazy(__name__)

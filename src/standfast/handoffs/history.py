@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.handoffs.history`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.handoffs import (
+    from standfast._src.agents.handoffs import (
         default_handoff_history_mapper,
         get_conversation_history_wrappers,
         nest_handoff_history,

@@ -1,22 +1,22 @@
 """What the OpenAI Agents SDK documents as `agents.mcp.server`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.mcp_servers.http import (
+    from standfast._src.tools.mcp.http import (
         MCPServerSse,
         MCPServerSseParams,
         MCPServerStreamableHttp,
         MCPServerStreamableHttpParams,
     )
-    from standfast.mcp_servers.server import (
+    from standfast._src.tools.mcp.server import (
         LocalMCPApprovalCallable,
         MCPServer,
         RequireApprovalObject,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         RequireApprovalSetting,
         RequireApprovalToolList,
     )
-    from standfast.mcp_servers.stdio import MCPServerStdio, MCPServerStdioParams
+    from standfast._src.tools.mcp.stdio import MCPServerStdio, MCPServerStdioParams
 
 __all__ = [
     "LocalMCPApprovalCallable",

@@ -1,24 +1,24 @@
 """What the OpenAI Agents SDK documents as `agents.mcp.util`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.mcp_servers.filters import (
+    from standfast._src.tools.mcp.server import HttpClientFactory, MCPToolCustomDataExtractor, MCPToolMetaResolver
+    from standfast._src.tools.mcp.tool_filters import (
         ToolFilter,
         ToolFilterCallable,
         ToolFilterContext,
         ToolFilterStatic,
         create_static_tool_filter,
     )
-    from standfast.mcp_servers.server import HttpClientFactory, MCPToolCustomDataExtractor, MCPToolMetaResolver
-    from standfast.tools.mcp import MCPToolCustomDataContext, MCPToolMetaContext, MCPUtil
+    from standfast._src.tools.mcp_tools import MCPToolCustomDataContext, MCPToolMetaContext, MCPUtil
 
 __all__ = [
     "HttpClientFactory",

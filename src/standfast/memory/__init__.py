@@ -1,25 +1,25 @@
 """What the OpenAI Agents SDK documents as `agents.memory`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.run_config import SessionInputCallback
-    from standfast.backends.compaction.responses import OpenAIResponsesCompactionSession
-    from standfast.backends.conversations import OpenAIConversationsSession
-    from standfast.backends.sqlite.session import SQLiteSession
-    from standfast.sessions.compaction_rules import (
+    from standfast._src.agents.run_config import SessionInputCallback
+    from standfast._src.sessions.backends.openai_conversations import OpenAIConversationsSession
+    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
+    from standfast._src.sessions.protocol import Session, SessionABC, SessionSettings
+    from standfast._src.sessions.rules.compaction import (
         OpenAIResponsesCompactionArgs,
         OpenAIResponsesCompactionAwareSession,
         is_openai_responses_compaction_aware_session,
     )
-    from standfast.sessions.protocol import Session, SessionABC, SessionSettings
+    from standfast._src.sessions.wrappers.compaction.responses import OpenAIResponsesCompactionSession
 
 __all__ = [
     "OpenAIConversationsSession",

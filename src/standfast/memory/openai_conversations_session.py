@@ -1,16 +1,19 @@
 """What the OpenAI Agents SDK documents as `agents.memory.openai_conversations_session`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.backends.conversations import OpenAIConversationsSession, start_openai_conversations_session
+    from standfast._src.sessions.backends.openai_conversations import (
+        OpenAIConversationsSession,
+        start_openai_conversations_session,
+    )
 
 __all__ = ["OpenAIConversationsSession", "start_openai_conversations_session"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,21 +1,21 @@
 """What the OpenAI Agents SDK documents as `agents.memory.session`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.sessions.compaction_rules import (
+    from standfast._src.sessions.protocol import Session, SessionABC
+    from standfast._src.sessions.rules.compaction import (
         OpenAIResponsesCompactionArgs,
         OpenAIResponsesCompactionAwareSession,
         is_openai_responses_compaction_aware_session,
     )
-    from standfast.sessions.protocol import Session, SessionABC
 
 __all__ = [
     "OpenAIResponsesCompactionArgs",

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.models.chatcmpl_converter`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.providers.chat_converter import Converter
+    from standfast._src.models.providers.chat_converter import Converter
 
 __all__ = ["Converter"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,18 +1,18 @@
 """What the OpenAI Agents SDK documents as `agents.models.openai_responses`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.providers.responses import OpenAIResponsesModel
-    from standfast.providers.responses_converter import ConvertedTools, Converter
-    from standfast.providers.websocket import (
+    from standfast._src.models.providers.responses_converter import ConvertedTools, Converter
+    from standfast._src.models.providers.responses_model import OpenAIResponsesModel
+    from standfast._src.models.providers.websocket_names import (
         OpenAIResponsesWebSocketOptions,
         OpenAIResponsesWSModel,
         ResponsesWebSocketError,

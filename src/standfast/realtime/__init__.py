@@ -1,56 +1,23 @@
 """What the OpenAI Agents SDK documents as `agents.realtime`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.realtime_agent import RealtimeAgent, RealtimeAgentHooks, RealtimeRunHooks, realtime_handoff
-    from standfast.agents.realtime_config import (
+    from standfast._src.realtime.agent import RealtimeAgent, RealtimeAgentHooks, RealtimeRunHooks, realtime_handoff
+    from standfast._src.realtime.config import (
         RealtimeGuardrailsSettings,
         RealtimeReconnectConfig,
         RealtimeRunConfig,
         RealtimeToolExecutionConfig,
     )
-    from standfast.agents.realtime_events import (
-        RealtimeAgentEndEvent,
-        RealtimeAgentStartEvent,
-        RealtimeAudio,
-        RealtimeAudioDropped,
-        RealtimeAudioEnd,
-        RealtimeAudioInterrupted,
-        RealtimeCallDropped,
-        RealtimeConnectionLost,
-        RealtimeError,
-        RealtimeEventInfo,
-        RealtimeGuardrailTripped,
-        RealtimeHandoffEvent,
-        RealtimeHistoryAdded,
-        RealtimeHistoryUpdated,
-        RealtimeInputAudioTimeoutTriggered,
-        RealtimeRawModelEvent,
-        RealtimeReconnected,
-        RealtimeSessionEvent,
-        RealtimeToolApprovalRequired,
-        RealtimeToolEnd,
-        RealtimeToolStart,
-    )
-    from standfast.calls.session import RealtimeSession
-    from standfast.face.realtime_runner import RealtimeRunner
-    from standfast.talk.interface import (
-        FrameTransport,
-        RealtimeModel,
-        RealtimeModelConfig,
-        RealtimeModelListener,
-        RealtimePlaybackState,
-        RealtimePlaybackTracker,
-    )
-    from standfast.talk.items import (
+    from standfast._src.realtime.machine.call_items import (
         AssistantAudio,
         AssistantMessageItem,
         AssistantText,
@@ -64,7 +31,7 @@ if TYPE_CHECKING:
         SystemMessageItem,
         UserMessageItem,
     )
-    from standfast.talk.model_events import (
+    from standfast._src.realtime.machine.model_events import (
         RealtimeConnectionStatus,
         RealtimeModelAudioDoneEvent,
         RealtimeModelAudioEvent,
@@ -88,7 +55,7 @@ if TYPE_CHECKING:
         RealtimeModelTurnStartedEvent,
         RealtimeModelUsageEvent,
     )
-    from standfast.talk.model_inputs import (
+    from standfast._src.realtime.machine.model_inputs import (
         RealtimeModelInputTextContent,
         RealtimeModelRawClientMessage,
         RealtimeModelSendAudio,
@@ -101,7 +68,7 @@ if TYPE_CHECKING:
         RealtimeModelUserInput,
         RealtimeModelUserInputMessage,
     )
-    from standfast.talk.settings import (
+    from standfast._src.realtime.machine.session_settings import (
         RealtimeAudioFormat,
         RealtimeClientMessage,
         RealtimeInputAudioNoiseReductionConfig,
@@ -116,8 +83,41 @@ if TYPE_CHECKING:
         RealtimeUserInputMessage,
         RealtimeUserInputText,
     )
-    from standfast.talk.wire import DEFAULT_MODEL_SETTINGS
-    from standfast.transports.websocket import (
+    from standfast._src.realtime.machine.transport_interface import (
+        FrameTransport,
+        RealtimeModel,
+        RealtimeModelConfig,
+        RealtimeModelListener,
+        RealtimePlaybackState,
+        RealtimePlaybackTracker,
+    )
+    from standfast._src.realtime.machine.wire_format import DEFAULT_MODEL_SETTINGS
+    from standfast._src.realtime.runner import RealtimeRunner
+    from standfast._src.realtime.session.voice_session import RealtimeSession
+    from standfast._src.realtime.session_events import (
+        RealtimeAgentEndEvent,
+        RealtimeAgentStartEvent,
+        RealtimeAudio,
+        RealtimeAudioDropped,
+        RealtimeAudioEnd,
+        RealtimeAudioInterrupted,
+        RealtimeCallDropped,
+        RealtimeConnectionLost,
+        RealtimeError,
+        RealtimeEventInfo,
+        RealtimeGuardrailTripped,
+        RealtimeHandoffEvent,
+        RealtimeHistoryAdded,
+        RealtimeHistoryUpdated,
+        RealtimeInputAudioTimeoutTriggered,
+        RealtimeRawModelEvent,
+        RealtimeReconnected,
+        RealtimeSessionEvent,
+        RealtimeToolApprovalRequired,
+        RealtimeToolEnd,
+        RealtimeToolStart,
+    )
+    from standfast._src.realtime.transports.websocket import (
         OpenAIRealtimeSIPModel,
         OpenAIRealtimeWebSocketModel,
         TransportConfig,

@@ -1,22 +1,22 @@
 """What the OpenAI Agents SDK documents as `agents.realtime.config`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.agents.realtime_config import (
+    from standfast._src.realtime.config import (
         RealtimeGuardrailsSettings,
         RealtimeReconnectConfig,
         RealtimeRunConfig,
         RealtimeToolExecutionConfig,
     )
-    from standfast.talk.settings import (
+    from standfast._src.realtime.machine.session_settings import (
         RealtimeAudioConfig,
         RealtimeAudioFormat,
         RealtimeAudioInputConfig,

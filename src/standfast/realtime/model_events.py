@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.realtime.model_events`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.talk.model_events import (
+    from standfast._src.realtime.machine.model_events import (
         RealtimeConnectionStatus,
         RealtimeModelAudioDoneEvent,
         RealtimeModelAudioEvent,

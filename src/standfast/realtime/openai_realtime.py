@@ -1,17 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.realtime.openai_realtime`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.talk.wire import DEFAULT_MODEL_SETTINGS
-    from standfast.transports.websocket import (
+    from standfast._src.realtime.machine.wire_format import DEFAULT_MODEL_SETTINGS
+    from standfast._src.realtime.transports.websocket import (
         OpenAIRealtimeSIPModel,
         OpenAIRealtimeWebSocketModel,
         TransportConfig,

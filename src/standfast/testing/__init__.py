@@ -1,44 +1,40 @@
-"""Help for tests of programs that use standfast: ship what we test with.
+"""Public path of `standfast._kits.testing`.
 
-`ScriptedModel` plays a script instead of asking a provider, `AnsweringModel` answers from what it is asked;
-`assistant_message`, `function_call` and the others write the items of both. The simulator is in `testing.simulate`.
-Everything works without any provider's library. What is for voice calls is loaded when it is used: its server needs
-the `websockets` library.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from standfast._doors.absent import absent
-from standfast.ground.extras import needed_by
-from standfast.testing.answering_model import AnsweringModel
-from standfast.testing.leaks import LeakError, no_leaks
-from standfast.testing.script import (
-    InvalidModelStep,
-    ModelCall,
-    ModelScriptError,
-    ModelStep,
-    ModelStepSpec,
-    UnconsumedModelSteps,
-    UnexpectedModelCall,
-    assistant_message,
-    final,
-    function_call,
-    handoff_call,
-    reasoning,
-    refusal,
-)
-from standfast.testing.scripted_model import ScriptedModel, text_of
-from standfast.testing.stream import StreamPiece, stream_of
+from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast.testing.realtime import (
+    from standfast._kits.testing import (
+        AnsweringModel,
+        InvalidModelStep,
+        LeakError,
         LoopbackPhone,
         LoopbackRealtimeServer,
+        ModelCall,
+        ModelScriptError,
+        ModelStep,
+        ModelStepSpec,
         RealtimeStep,
+        ScriptedModel,
         ScriptedRealtimeModel,
+        StreamPiece,
+        UnconsumedModelSteps,
+        UnexpectedModelCall,
+        assistant_message,
+        final,
+        function_call,
+        handoff_call,
+        no_leaks,
+        reasoning,
+        refusal,
+        stream_of,
+        text_of,
     )
 
 __all__ = [
@@ -67,14 +63,4 @@ __all__ = [
     "stream_of",
     "text_of",
 ]
-
-_REALTIME = ("LoopbackPhone", "LoopbackRealtimeServer", "RealtimeStep", "ScriptedRealtimeModel")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _REALTIME:
-        if reason := absent("testing", name):
-            raise ImportError(reason, name=__name__)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with needed_by(name):
-        return getattr(import_module("standfast.testing.realtime"), name)
+__getattr__, __dir__ = forward(__name__)

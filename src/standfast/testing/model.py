@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.testing.model`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.testing.script import (
+    from standfast._kits.testing.script import (
         InvalidModelStep,
         ModelCall,
         ModelScriptError,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         assistant_message,
         function_call,
     )
-    from standfast.testing.scripted_model import ScriptedModel
+    from standfast._kits.testing.scripted_model import ScriptedModel
 
 __all__ = [
     "InvalidModelStep",

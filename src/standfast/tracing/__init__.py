@@ -1,18 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.tracing`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.telemetry.exporting import TracingConfig
-    from standfast.telemetry.records import Span, SpanError, Trace, TracingProcessor, gen_span_id, gen_trace_id
-    from standfast.telemetry.span_data import (
+    from standfast._src.tracing.processors import TracingConfig
+    from standfast._src.tracing.span_data import (
         AgentSpanData,
         CustomSpanData,
         FunctionSpanData,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
         TranscriptionSpanData,
         TurnSpanData,
     )
-    from standfast.telemetry.spans import (
+    from standfast._src.tracing.spans import (
         TraceCtxManager,
         TraceProvider,
         add_trace_processor,
@@ -54,7 +53,8 @@ if TYPE_CHECKING:
         transcription_span,
         turn_span,
     )
-    from standfast.telemetry.switch import set_tracing_disabled
+    from standfast._src.tracing.trace_records import Span, SpanError, Trace, TracingProcessor, gen_span_id, gen_trace_id
+    from standfast._src.tracing.tracing_switch import set_tracing_disabled
 
 __all__ = [
     "AgentSpanData",

@@ -1,17 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.tracing.processor_interface`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.telemetry.exporting import TracingExporter
-    from standfast.telemetry.records import TracingProcessor
+    from standfast._src.tracing.processors import TracingExporter
+    from standfast._src.tracing.trace_records import TracingProcessor
 
 __all__ = ["TracingExporter", "TracingProcessor"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.tracing.traces`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.telemetry.records import Trace
+    from standfast._src.tracing.trace_records import Trace
 
 __all__ = ["Trace"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,9 +1,16 @@
-"""For programs with a queue: runs as jobs of an engine that hands out work, retries it and stops it on deploy.
+"""Public path of `standfast._kits.workers`.
 
-The adapters are modules of their own, each with its extra: `standfast.workers.procrastinate_queue` and
-`standfast.workers.dbos_workflows`. What they share, for any other queue, is here.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
-from standfast.workers.jobs import JobEnd, RunJob, RunJobs, again_after_s
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._src.exports.lazy import forward
+
+if TYPE_CHECKING:
+    from standfast._kits.workers import JobEnd, RunJob, RunJobs, again_after_s
 
 __all__ = ["JobEnd", "RunJob", "RunJobs", "again_after_s"]
+__getattr__, __dir__ = forward(__name__)

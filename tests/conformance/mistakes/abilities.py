@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from standfast.conformance.reference_session import ReferenceSession
-from standfast.engine.run_store import LogTail
-from standfast.ground.errors import SessionConflictError
-from standfast.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
+from standfast._kits.conformance.reference_session import ReferenceSession
+from standfast._src.base.errors import SessionConflictError
+from standfast._src.runs.engine.run_store import LogTail
+from standfast._src.sessions.protocol import Head, Page, Position, SessionInfo, SessionPage
 from tests.conformance.mistakes.mistake import Items, breaks
 
 
@@ -107,7 +107,7 @@ class ChecksThenAppends(ReferenceSession):
             await self.add_items(list(fresh))
             talk = self.store.conversation(self.session_id)
             await super().append([], writer=writer, start=0)
-            from standfast.conformance.reference_store import WriterCount
+            from standfast._kits.conformance.reference_store import WriterCount
 
             talk.writers.setdefault(writer, WriterCount()).count = start + len(items)
         return await self.head()

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import agents
 
-from standfast.backends.sqlite.session import SQLiteSession
+from standfast._src.base.errors import SessionBusyError
+from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
+from standfast._src.sessions.protocol import Head, Position
 from standfast.conformance.sqlite_file import SQLiteFile
-from standfast.ground.errors import SessionBusyError
-from standfast.sessions.protocol import Head, Position
 from tests.conformance.kit_backends import BAD_TABLES, TABLES, StandfastSQLite
 from tests.conformance.mistakes.mistake import BROKEN, Items, Mistake
 

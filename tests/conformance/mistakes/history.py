@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-from standfast.conformance.reference_session import ReferenceSession
-from standfast.sessions.protocol import Position, SessionSettings
+from standfast._kits.conformance.reference_session import ReferenceSession
+from standfast._src.sessions.protocol import Position, SessionSettings
 from tests.conformance.mistakes.mistake import Items, breaks
 
 # --- reading and order ----------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-from standfast.conformance.reference_session import ReferenceSession
-from standfast.ground.errors import SessionBusyError
-from standfast.sessions.protocol import Head
+from standfast._kits.conformance.reference_session import ReferenceSession
+from standfast._src.base.errors import SessionBusyError
+from standfast._src.sessions.protocol import Head
 from tests.conformance.mistakes.mistake import Items, breaks
 
 # --- cancellation and deadlines -------------------------------------------------------------------

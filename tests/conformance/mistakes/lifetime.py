@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from standfast.conformance.reference_session import ReferenceSession, ReferenceStore
+from standfast._kits.conformance.reference_session import ReferenceSession, ReferenceStore
 from tests.conformance.kit_backends import Reference
 from tests.conformance.mistakes.mistake import BROKEN, Items, Mistake, breaks
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from standfast.backends.memory.session import InMemorySession
-from standfast.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession
+from standfast._src.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
 from tests.conformance.kit_backends import Memory
 from tests.conformance.mistakes.mistake import BROKEN, Mistake
 

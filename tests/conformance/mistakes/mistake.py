@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from standfast._kits.conformance.reference_session import ReferenceSession
 from standfast.conformance import Backend
-from standfast.conformance.reference_session import ReferenceSession
 from tests.conformance.kit_backends import Reference
 
 Items = Sequence[dict[str, Any]]

@@ -9,7 +9,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from standfast import InMemoryStore
-from standfast.sessions.port import Change, Done, Kind, Listed, Look, Refused, Sight, Step
+from standfast._src.sessions.storage import (
+    CommitRequest,
+    Done,
+    KeyUpdate,
+    Kind,
+    Listed,
+    ReadAnswer,
+    ReadRequest,
+    Refused,
+)
 from tests.conformance.kit_backends import Memory
 from tests.conformance.mistakes.mistake import BROKEN, Mistake
 
@@ -35,7 +44,7 @@ def breaks(clause: str, check: str) -> Callable[[type[InMemoryStore]], type[InMe
 class GoesAsFarAsItCan(InMemoryStore):
     """does the changes of a step one by one, until a condition does not hold."""
 
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         marks: list[str] = []
         for place, change in enumerate(step):
             got = super().commit([change])
@@ -49,10 +58,10 @@ class GoesAsFarAsItCan(InMemoryStore):
 class PutsBackUnnoticed(InMemoryStore):
     """puts rows back without another edition."""
 
-    def _change(self, change: Change, arranged: Any) -> str:
-        before = self._made(change.name).edition
+    def _change(self, change: KeyUpdate, arranged: Any) -> str:
+        before = self._get_or_create(change.name).edition
         super()._change(change, arranged)  # private: what an edition is, only the store itself can get wrong
-        stored = self._made(change.name)
+        stored = self._get_or_create(change.name)
         stored.edition = before if change.back else stored.edition
         return stored.mark()
 
@@ -61,7 +70,7 @@ class PutsBackUnnoticed(InMemoryStore):
 class KeepsCellsAlive(InMemoryStore):
     """lets what survives a clear belong to the history that follows."""
 
-    def look(self, look: Look) -> Sight:
+    def look(self, look: ReadRequest) -> ReadAnswer:
         sight = super().look(look)
         return replace(sight, cells={name: replace(cell, alive=True) for name, cell in sight.cells.items()})
 
@@ -70,8 +79,8 @@ class KeepsCellsAlive(InMemoryStore):
 class SweepsLast(InMemoryStore):
     """removes cells by their beginning after it has put others."""
 
-    def commit(self, step: Step) -> Done | Refused:
-        parts = [(replace(change, sweep=()), Change(change.name, sweep=change.sweep)) for change in step]
+    def commit(self, step: CommitRequest) -> Done | Refused:
+        parts = [(replace(change, sweep=()), KeyUpdate(change.name, sweep=change.sweep)) for change in step]
         got = super().commit([change for both in parts for change in both])
         return replace(got, place=got.place // 2) if isinstance(got, Refused) else Done(got.marks[1::2])
 

@@ -7,8 +7,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from standfast.conformance.reference_session import ReferenceSession
-from standfast.sessions.protocol import SessionInfo
+from standfast._kits.conformance.reference_session import ReferenceSession
+from standfast._src.sessions.protocol import SessionInfo
 from tests.conformance.mistakes.mistake import Items, breaks
 
 # --- times, values, ids ---------------------------------------------------------------------------

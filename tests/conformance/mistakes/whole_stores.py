@@ -11,10 +11,10 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from standfast import InMemoryStore
-from standfast.operators.run_view import RunView
-from standfast.operators.store import SessionListing, Store, StoreUsage, store_of
-from standfast.sessions.port import Change, Done, Refused, Step
-from standfast.sessions.records import SearchPage
+from standfast._kits.operators.run_view import RunView
+from standfast._kits.operators.store import SessionListing, Store, StoreUsage, store_of
+from standfast._src.sessions.records import SearchPage
+from standfast._src.sessions.storage import CommitRequest, Done, KeyUpdate, Refused
 from tests.conformance.kit_backends import Memory
 from tests.conformance.mistakes.mistake import BROKEN, Mistake
 
@@ -87,11 +87,11 @@ class ReadsAndWrites(Store):
 
 
 class LeavesBoxesOut(InMemoryStore):
-    def commit(self, step: Step) -> Done | Refused:
+    def commit(self, step: CommitRequest) -> Done | Refused:
         return super().commit([_without_boxes(change) for change in step])
 
 
-def _without_boxes(change: Change) -> Change:
+def _without_boxes(change: KeyUpdate) -> KeyUpdate:
     return change if change.load is None else changed(change, load=change.load._replace(boxes={}))
 
 

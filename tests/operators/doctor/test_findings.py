@@ -29,13 +29,13 @@ from standfast import (
     function_tool,
     open_store,
 )
-from standfast.backends.memory.session import InMemoryStore
-from standfast.backends.sqlite import files
-from standfast.operators.doctor import database_file
-from standfast.operators.doctor.findings import KINDS
-from standfast.operators.store import store_of
-from standfast.sessions.port import Change, Name, Tag
-from standfast.sessions.rules import commit
+from standfast._kits.operators.doctor import database_file
+from standfast._kits.operators.doctor.findings import KINDS
+from standfast._kits.operators.store import store_of
+from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
+from standfast._src.sessions.backends.sqlite import database_file as files
+from standfast._src.sessions.rules.history import commit
+from standfast._src.sessions.storage import KeyUpdate, Name, Tag
 from standfast.testing import ScriptedModel, final, function_call
 from tests.operators.doctor.world import answer, call, later, output, reasoning, user
 from tests.operators.test_read_only import CHILD_ENVIRONMENT, GOLDEN, trace
@@ -475,8 +475,8 @@ def test_a_network_file_system_is_known_by_the_table_of_mounts(path: str, kind: 
     database = tmp_path / "talks.db"
     database.touch()
     here = f"1 1 0:1 / {tmp_path} rw - nfs server:/ rw\n"
-    assert [one.kind for one in database_file.around(str(database), here)] == ["network_file_system"]
-    assert list(database_file.around(str(database), "nonsense\n")) == []
+    assert [one.kind for one in database_file.examine_surroundings(str(database), here)] == ["network_file_system"]
+    assert list(database_file.examine_surroundings(str(database), "nonsense\n")) == []
 
 
 def test_a_file_of_another_owner_beside_the_database_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,7 +484,7 @@ def test_a_file_of_another_owner_beside_the_database_is_found(tmp_path: Path, mo
     database, lock = tmp_path / "talks.db", tmp_path / "talks.db-standfast-lock"
     database.touch()
     lock.touch()
-    assert [one.kind for one in database_file.around(str(database), "")] == []
+    assert [one.kind for one in database_file.examine_surroundings(str(database), "")] == []
     if os.geteuid() == 0:
         os.chown(lock, 12_345, -1)
     else:
@@ -495,7 +495,7 @@ def test_a_file_of_another_owner_beside_the_database_is_found(tmp_path: Path, mo
             return os.stat_result((*found[:4], 12_345, *found[5:])) if str(path) == str(lock) else found
 
         monkeypatch.setattr(database_file.os, "stat", stat)
-    (one,) = database_file.around(str(database), "")
+    (one,) = database_file.examine_surroundings(str(database), "")
     assert (one.kind, "12345" in one.what, "standfast-lock" in one.what) == ("foreign_owner", True, True)
 
 
@@ -514,7 +514,7 @@ async def test_what_needs_no_file_is_found_in_memory_too(memory: Store) -> None:
     rows = [b"{", json.dumps(call(1)).encode(), json.dumps(output(9)).encode()]
 
     def pushed() -> Any:
-        yield from commit([Change(Name("session", "guest"), push=[(row, Tag()) for row in rows], touch=True)])
+        yield from commit([KeyUpdate(Name("session", "guest"), push=[(row, Tag()) for row in rows], touch=True)])
 
     await session.changed(pushed)
     await session.lease(ttl_s=86_400, wait_s=0, renewed=False)

@@ -31,11 +31,11 @@ from standfast import (
     open_store,
     undo_mend,
 )
-from standfast.backends.memory.session import InMemoryStore
-from standfast.ground.jsonvalue import encode
-from standfast.operators.doctor.undo_file import UndoFile, read_undo_file
-from standfast.operators.store import store_of
-from standfast.sessions.mend_rules import Mend
+from standfast._kits.operators.doctor.undo_file import UndoFile, read_undo_file
+from standfast._kits.operators.store import store_of
+from standfast._src.base.json_values import encode
+from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
+from standfast._src.sessions.rules.record_repair import Mend
 from tests.helpers import servers
 from tests.operators.doctor.world import bytes_of, call, later, output, put, user
 from tests.operators.test_read_only import CHILD_ENVIRONMENT
@@ -173,7 +173,7 @@ async def test_without_room_for_the_undo_file_nothing_is_mended(store: Store) ->
         def check(self) -> None:
             pass
 
-        def _made(self) -> int:
+        def _create(self) -> int:
             return os.open(self.path, os.O_WRONLY)
 
     with pytest.raises(UndoFileError, match="could not be written"):
@@ -402,8 +402,8 @@ async def test_an_undo_keeps_the_generations_there_are(store: Store, tmp_path: P
 
 
 def test_what_is_read_from_an_undo_file_is_what_was_written(tmp_path: Path) -> None:
-    from standfast.sessions.mend_rules import Removed
-    from standfast.sessions.port import Range, Row, Tag
+    from standfast._src.sessions.rules.record_repair import Removed
+    from standfast._src.sessions.storage import Range, Row, Tag
 
     removed = Removed(Row(5, b"\xff\x00{", Tag("run", 3, 1)), "corrupt_record", 2, "ab", "")
     mend = Mend("id", "1.2.0", b"[]", None, 4, (removed,), (Range(0, None, 5), Range(0, 1, 2)), (0,))
@@ -418,7 +418,7 @@ def test_what_is_read_from_an_undo_file_is_what_was_written(tmp_path: Path) -> N
 DYING = """
 import asyncio, os, sys, time
 from standfast import mend_store, open_store
-from standfast.operators.doctor.undo_file import UndoFile
+from standfast._kits.operators.doctor.undo_file import UndoFile
 
 class Deadly(UndoFile):
     def add(self, session_id, mend):

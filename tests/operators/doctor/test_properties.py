@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, open_store
-from standfast.backends.postgres.session import PostgresSession
-from standfast.backends.redis.session import RedisSession
-from standfast.operators.doctor.mending import mend_store
-from standfast.operators.store import Store, store_of
+from standfast._kits.operators.doctor.repair import mend_store
+from standfast._kits.operators.store import Store, store_of
+from standfast._src.sessions.backends.postgres.postgres_session import PostgresSession
+from standfast._src.sessions.backends.redis.redis_session import RedisSession
 from standfast.testing.loopback import LoopbackServer
 from tests.helpers import servers
 from tests.operators.doctor.world import (

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from standfast.backends.memory.session import InMemorySession, InMemoryStore
-from standfast.carrying.session import StoredSession
-from standfast.operators.doctor import diagnosis, examination, mending, undo_file
-from standfast.operators.doctor.undo_file import UndoFile
-from standfast.operators.store import Store, store_of
-from standfast.sessions.mend_rules import Mend, whole
-from standfast.sessions.port import Change, Name, Plan, Row, Tag
-from standfast.sessions.rules import commit
-from standfast.testing.loopback.checks import Refused, as_items, check_context
+from standfast._kits.operators.doctor import checks, diagnosis, repair, undo_file
+from standfast._kits.operators.doctor.undo_file import UndoFile
+from standfast._kits.operators.store import Store, store_of
+from standfast._kits.testing.loopback.checks import Refused, as_items, check_context
+from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.rules.history import commit
+from standfast._src.sessions.rules.record_repair import Mend, whole
+from standfast._src.sessions.storage import KeyUpdate, Name, Plan, Row, Tag
 
 BROKEN_ITEMS = {"call_without_output", "output_without_call", "cut_reasoning", "second_copy", "corrupt_record"}
 
@@ -188,7 +188,7 @@ def mortal(kind: type[StoredSession], fate: Fate) -> Any:
 def stored(rows: Sequence[bytes], name: Name) -> Plan[None]:
     """Write records as they are, whatever they are, as a run's and as nobody's."""
     pushed = [(data, Tag("run", n) if n % 3 else Tag()) for n, data in enumerate(rows)]
-    yield from commit([Change(name, push=pushed, touch=True)])
+    yield from commit([KeyUpdate(name, push=pushed, touch=True)])
 
 
 async def put(store: Store, session_id: str, rows: Sequence[bytes]) -> None:
@@ -220,7 +220,7 @@ def check_accepted(items: Sequence[dict[str, Any]]) -> None:
 
 async def broken_in(store: Store, session_id: str) -> list[Any]:
     """What the doctor finds among the records of a session."""
-    found = examination.examine_store(store, sessions=[session_id], clock=later)
+    found = checks.examine_store(store, sessions=[session_id], clock=later)
     return [one async for one in found if one.kind in BROKEN_ITEMS]
 
 
@@ -271,10 +271,10 @@ async def _check_story(story: Story, store_with: Callable[[Fate], Store], folder
     files = [folder / "first.jsonl", folder / "second.jsonl"]
     fate = Fate(story.crash_at)
     try:
-        await mending.mend_store(store_with(fate), MortalFile(files[0], url, fate, story.kept_bytes), clock=later)
+        await repair.mend_store(store_with(fate), MortalFile(files[0], url, fate, story.kept_bytes), clock=later)
     except Crash:
         pass
-    await mending.mend_store(calm, UndoFile(files[1], url), clock=later)
+    await repair.mend_store(calm, UndoFile(files[1], url), clock=later)
 
     assert await rows_of(calm, "healthy") == healthy_before, "a healthy session was changed"
     since = [json.dumps(user(f"later {n}")).encode() for n in range(story.written_since)]
@@ -320,14 +320,14 @@ async def _undo(story: Story, store_with: Callable[[Fate], Store], files: Sequen
     fate = Fate(story.undo_crash_at)
     try:
         for path in made:
-            await mending.undo_mend(path, store_with(fate))
+            await repair.undo_mend(path, store_with(fate))
     except Crash:
         pass
     for path in made:
-        report = await mending.undo_mend(path, store_with(Fate()))
+        report = await repair.undo_mend(path, store_with(Fate()))
         assert not report.of("refused"), report.of("refused")
     for path in made:  # and once more: nothing happens
-        report = await mending.undo_mend(path, store_with(Fate()))
+        report = await repair.undo_mend(path, store_with(Fate()))
         assert [one.state for one in report.fixes] == ["nothing to do"] * len(report.fixes)
     assert undo_file.read_undo_file(files[1]).is_whole if files[1].exists() else True
 

@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from standfast._src.items.items import to_json_item
 from standfast.testing.loopback import (
     Asked,
     Cut,
@@ -27,7 +28,6 @@ from standfast.testing.loopback import (
     text,
     unseal,
 )
-from standfast.words.items import to_json_item
 
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": False}
 

@@ -7,10 +7,10 @@ from array import array
 import pytest
 from hypothesis import given, strategies as st
 
-from standfast.testing.realtime import g711
+from standfast._kits.testing.realtime import g711
+from standfast._kits.testing.realtime.detection import Detector
+from standfast._kits.testing.realtime.speech import Ears, pieces, spoken, tones
 from standfast.testing.realtime.audio import FORMATS, PCM, PCMU, level, silence, tone
-from standfast.testing.realtime.detection import Detector
-from standfast.testing.realtime.speech import Ears, pieces, spoken, tones
 
 EVERY_SAMPLE = array("h", range(-32_768, 32_768)).tobytes()
 # Pairs of a sample and its byte, from the tables of ITU-T G.711 (scaled to 16 bits).
@@ -75,7 +75,7 @@ def test_ears_hear_what_they_were_taught_in_order_and_longest():
 
 
 def test_without_a_speech_synthesiser_words_are_tones(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("standfast.testing.realtime.speech.installed", lambda: False)
+    monkeypatch.setattr("standfast._kits.testing.realtime.speech.installed", lambda: False)
     assert spoken("good evening") == tones("good evening")
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from standfast._kits.testing.realtime.speech import tones
 from standfast.testing.loopback import Asked, call
 from standfast.testing.realtime import Answering, Conversation, Habits
 from standfast.testing.realtime.audio import FORMATS, PCM, PCMU, silence
-from standfast.testing.realtime.speech import tones
 from tests.testing.realtime.talking import FROM_SERVER, calling, loopback
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}

@@ -10,7 +10,7 @@ from typing import Any
 from agents import function_tool
 from agents.realtime import RealtimeAgent, RealtimePlaybackTracker, RealtimeRunner, RealtimeSession
 
-from standfast.testing.leaks import no_leaks
+from standfast._kits.testing.leaks import no_leaks
 from standfast.testing.loopback import Asked, call
 from standfast.testing.realtime.audio import silence
 from tests.testing.realtime.talking import loopback

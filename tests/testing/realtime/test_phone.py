@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from standfast.testing.leaks import no_leaks
+from standfast._kits.testing.leaks import no_leaks
+from standfast._kits.testing.realtime.phone import LoopbackPhone, Mark
+from standfast._kits.testing.realtime.speech import tones
 from standfast.testing.realtime.audio import PCMU, silence
-from standfast.testing.realtime.phone import LoopbackPhone, Mark
-from standfast.testing.realtime.speech import tones
 
 
 class Program:

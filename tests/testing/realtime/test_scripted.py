@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from standfast.talk.interface import RealtimeModelListener, RealtimePlaybackTracker
-from standfast.talk.model_events import (
+from standfast._src.realtime.machine.model_events import (
     RealtimeModelAudioEvent,
     RealtimeModelErrorEvent,
     RealtimeModelExceptionEvent,
     RealtimeModelOtherEvent,
     RealtimeModelTurnStartedEvent,
 )
-from standfast.talk.model_inputs import (
+from standfast._src.realtime.machine.model_inputs import (
     RealtimeModelSendAudio,
     RealtimeModelSendInterrupt,
     RealtimeModelSendSessionUpdate,
     RealtimeModelSendUserInput,
 )
+from standfast._src.realtime.machine.transport_interface import RealtimeModelListener, RealtimePlaybackTracker
 from standfast.testing.realtime import (
     RealtimeScriptError,
     RealtimeStep,

@@ -12,9 +12,9 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from standfast.testing.leaks import no_leaks
+from standfast._kits.testing.leaks import no_leaks
+from standfast._kits.testing.loopback.faults import Gate
 from standfast.testing.loopback import Script, call
-from standfast.testing.loopback.faults import Gate
 from standfast.testing.realtime import (
     Close,
     Cut,

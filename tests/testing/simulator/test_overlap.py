@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import standfast.driver.opening
-import standfast.driver.unfinished
-from standfast.testing.simulator.__main__ import main
-from standfast.testing.simulator.overlap import replay_overlap, simulate_overlaps
+import standfast._src.runs.loop.start
+import standfast._src.runs.persistence.unfinished_runs
+from standfast._kits.testing.simulator.__main__ import main
+from standfast._kits.testing.simulator.overlap import replay_overlap, simulate_overlaps
 from standfast.testing.simulator.simulate import Faults, SimulationFailed
 
 SEEDS = int(os.environ.get("STANDFAST_SIM_SEEDS", "320"))
@@ -44,12 +44,12 @@ async def _nothing(*given: Any, **named: Any) -> None:
 
 
 def test_a_run_that_steps_over_others_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standfast.driver.opening, "look_for_unfinished", _nothing)
+    monkeypatch.setattr(standfast._src.runs.loop.start, "look_for_unfinished", _nothing)
     with pytest.raises(SimulationFailed, match="has run, and"):
         simulate_overlaps(range(40))
 
 
 def test_a_paused_run_that_is_not_shown_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standfast.driver.unfinished, "open_turn", lambda *given: [])
+    monkeypatch.setattr(standfast._src.runs.persistence.unfinished_runs, "open_turn", lambda *given: [])
     with pytest.raises(SimulationFailed, match="has run, and"):
         simulate_overlaps(range(80), faults=Faults(crash=0.0, freeze=0.0, store=0.0, model=0.0))

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-import standfast.driver.run_saver
-import standfast.driver.saving_loop
+import standfast._src.runs.loop.saving_loop
+import standfast._src.runs.persistence.run_saver
 from standfast import Agent, CallerError, function_tool
+from standfast._kits.testing.simulator.__main__ import main
+from standfast._kits.testing.simulator.loop import Clock, Crashed, Stuck, VirtualLoop, run, virtualize
+from standfast._kits.testing.simulator.parts import SimulatedSession
 from standfast.testing import AnsweringModel, ModelCall, ScriptedModel, function_call
-from standfast.testing.simulator.__main__ import main
-from standfast.testing.simulator.loop import Clock, Crashed, Stuck, VirtualLoop, governed, run
-from standfast.testing.simulator.parts import SimulatedSession
 from standfast.testing.simulator.simulate import Faults, SimulationFailed, replay, simulate, simulate_generated
 from tests.mistakes.planting import planted
 from tests.mistakes.registry import named
@@ -81,7 +81,7 @@ def _dies(seeds: range, faults: Faults | None = None) -> SimulationFailed:
 
 
 def test_a_driver_that_does_not_save_what_begins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standfast.driver.saving_loop, "ALWAYS_SAVED", ())
+    monkeypatch.setattr(standfast._src.runs.loop.saving_loop, "ALWAYS_SAVED", ())
     failure = _dies(range(120))
     assert "times and must not be repeated" in str(failure)
 
@@ -245,7 +245,7 @@ def test_time_chance_and_ids_are_virtual_inside_and_real_again_after() -> None:
     told = []
     for _ in range(2):
         clock = Clock()
-        with governed(clock, random.Random(7)):
+        with virtualize(clock, random.Random(7)):
             time.sleep(1000)
             told.append((time.time(), time.monotonic(), random.random(), uuid.uuid4()))
             elsewhere: list[float] = []

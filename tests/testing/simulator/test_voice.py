@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from standfast import function_tool
-from standfast.calls.memory import Memory
+from standfast._kits.testing.simulator.world import Faults
+from standfast._src.realtime.machine import advance
+from standfast._src.realtime.session.call_store import CallStore
 from standfast.realtime import RealtimeAgent
-from standfast.talk import advance
 from standfast.testing.loopback import Asked, call
 from standfast.testing.simulator.simulate import SimulationFailed
 from standfast.testing.simulator.voice import Act, simulate_call, simulate_generated_calls
-from standfast.testing.simulator.world import Faults
 
 
 def test_generated_calls_hold():
@@ -90,9 +90,9 @@ def test_a_reply_that_was_lost_and_is_not_asked_for_again_is_found_out(monkeypat
 def test_a_call_that_only_says_it_was_saved_is_found_out(monkeypatch: pytest.MonkeyPatch):
     """The simulator has teeth: acknowledged words that no store has are missed after a crash."""
 
-    async def pretend(self: Memory, talk: Any) -> None:
+    async def pretend(self: CallStore, talk: Any) -> None:
         pass
 
-    monkeypatch.setattr(Memory, "save", pretend)
+    monkeypatch.setattr(CallStore, "save", pretend)
     with pytest.raises(SimulationFailed):
         simulate_generated_calls(range(60))

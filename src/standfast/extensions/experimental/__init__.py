@@ -1,11 +1,11 @@
 """What the OpenAI Agents SDK documents as `agents.extensions.experimental`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 __all__: list[str] = []
 __getattr__, __dir__ = lazy(__name__)

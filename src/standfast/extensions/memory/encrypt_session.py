@@ -1,17 +1,17 @@
 """What the OpenAI Agents SDK documents as `agents.extensions.memory.encrypt_session`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.backends.sealed.sdk_rows import EncryptedEnvelope
-    from standfast.backends.sealed.session import EncryptedSession
+    from standfast._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession
+    from standfast._src.sessions.wrappers.encrypted.sdk_rows import EncryptedEnvelope
 
 __all__ = ["EncryptedEnvelope", "EncryptedSession"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,16 +1,16 @@
 """What the OpenAI Agents SDK documents as `agents.extensions.models.litellm_provider`.
 
-Written by `./dev names` from `_doors/exports.py`: edit that table, not this file.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from standfast._doors.lazy import lazy
+from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast.providers.other_packages import LitellmProvider
+    from standfast._src.models.providers.litellm_and_any_llm import LitellmProvider
 
 __all__ = ["LitellmProvider"]
 __getattr__, __dir__ = lazy(__name__)

@@ -1,51 +1,45 @@
-"""A realtime service in a box: a real websocket server on 127.0.0.1 that speaks the realtime protocol, and its parts.
+"""Public path of `standfast._kits.testing.realtime`.
 
-See docs/how-to/test-voice-agents.md. Names are loaded when they are used: the server needs the `websockets` library,
-and nothing else here does.
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast.testing.realtime.answering import Answering, Habits
-    from standfast.testing.realtime.calls import LoopbackCall
-    from standfast.testing.realtime.conversation import Conversation
-    from standfast.testing.realtime.faults import Close, Cut, Fault, Instead, Lose, Refuse, Rejected, Slow, Stall
-    from standfast.testing.realtime.journal import Frame, Journal
-    from standfast.testing.realtime.phone import LoopbackPhone, Mark
-    from standfast.testing.realtime.scripted import (
+    from standfast._kits.testing.realtime import (
+        Answering,
+        Close,
+        Conversation,
+        Cut,
+        Ears,
+        Fault,
+        Frame,
+        Habits,
+        Instead,
+        Journal,
+        LoopbackCall,
+        LoopbackPhone,
+        LoopbackRealtimeServer,
+        Lose,
+        Mark,
         RealtimeConnectCall,
         RealtimeScriptError,
         RealtimeStep,
+        Refuse,
+        Rejected,
         ScriptedRealtimeModel,
+        Slow,
+        Stall,
         UnconsumedRealtimeSteps,
         UnexpectedRealtimeSend,
+        Voice,
+        spoken,
+        tones,
     )
-    from standfast.testing.realtime.server import LoopbackRealtimeServer
-    from standfast.testing.realtime.speech import Ears, Voice, spoken, tones
-
-_HOMES: dict[str, tuple[str, ...]] = {
-    "calls": ("LoopbackCall",),
-    "answering": ("Answering", "Habits"),
-    "conversation": ("Conversation",),
-    "faults": ("Close", "Cut", "Fault", "Instead", "Lose", "Refuse", "Rejected", "Slow", "Stall"),
-    "journal": ("Frame", "Journal"),
-    "phone": ("LoopbackPhone", "Mark"),
-    "scripted": (
-        "RealtimeConnectCall",
-        "RealtimeScriptError",
-        "RealtimeStep",
-        "ScriptedRealtimeModel",
-        "UnconsumedRealtimeSteps",
-        "UnexpectedRealtimeSend",
-    ),
-    "server": ("LoopbackRealtimeServer",),
-    "speech": ("Ears", "Voice", "spoken", "tones"),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Answering",
@@ -77,9 +71,4 @@ __all__ = [
     "spoken",
     "tones",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__, __dir__ = forward(__name__)

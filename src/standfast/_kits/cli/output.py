@@ -1,0 +1,409 @@
+"""What a command prints: tables and trees for people, JSON lines for programs, progress and questions beside it.
+
+Results go to standard output; notes, progress, questions and errors to the error stream, so that a pipe carries results
+only. Every text that is printed goes through `safe`: where it comes from does not matter. On a terminal a table has a
+heading and is cut to its width; in a pipe it is one line for each record, its cells apart by tabs and whole.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from time import monotonic
+from typing import Any, NamedTuple, TextIO
+
+from standfast._kits.cli.pipes import point_nowhere
+from standfast._kits.operators.exit_codes import RefusedError
+from standfast._src.base.safe_text import safe, safe_lines, shorten, width_of
+
+Row = Mapping[str, Any]
+
+WIDTH_MIN = 8
+# A column that gives way keeps at least this much.
+
+PROGRESS_AFTER_S = 0.5
+PROGRESS_EVERY_S = 0.1
+# What is over in a moment shows none; and a terminal is slow, and nobody reads faster.
+
+INTERRUPT_LOOK_S = 0.25
+# How long a question waits for a key before Python looks for a signal: a person does not notice it.
+
+
+def as_shown(value: object) -> str:
+    """A value for people; a dash where there is none."""
+    return "–" if value is None else str(value)
+
+
+def as_plain(value: object) -> str:
+    """A value in a pipe: a time as ISO 8601 has it, to the microsecond, and nothing where there is none."""
+    if value is None:
+        return ""
+    return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else str(value)
+
+
+class Column(NamedTuple):  # not a dataclass: that is slow to import, and a listing of everything waits for it
+    """One column of a table: its heading, which value of a row it shows ("": the row), and how."""
+
+    title: str
+    key: str
+    show: Callable[[Any], str] = as_shown
+    plain: Callable[[Any], str] = as_plain
+    """How in a pipe, where a program may read it: no thousands apart, no "2 min ago"."""
+    is_right: bool = False
+    gives_way: bool = False
+    """Whether it is the one that is cut when the terminal is narrow."""
+
+    def value_in(self, row: Row) -> Any:
+        """What of a row it shows."""
+        return row.get(self.key) if self.key else row
+
+
+class Node:
+    """A line of a tree, and what hangs below it."""
+
+    def __init__(self, text: str, below: Sequence[Node] = ()) -> None:
+        self.text, self.below = text, list(below)
+
+    def add(self, text: str) -> Node:
+        """Hang a line below this one."""
+        node = Node(text)
+        self.below.append(node)
+        return node
+
+
+class Output:
+    """Where a command prints. `changes`: it does not stop halfway because whoever read its output has gone."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool = False,
+        yes: bool = False,
+        changes: bool = False,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        stdin: TextIO | None = None,
+    ) -> None:
+        self.as_json, self.yes, self.changes = as_json, yes, changes
+        self._stdout, self._stderr = stdout or sys.stdout, stderr or sys.stderr
+        self._stdin = stdin or sys.stdin
+        for stream in (self._stdout, self._stderr):  # what the locale cannot write is written out, not an error
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        self.is_terminal = _is_terminal(self._stdout)
+        """Whether a person sees standard output as it comes."""
+        self.shows_progress = _is_terminal(self._stderr) and not as_json and os.environ.get("TERM") != "dumb"
+        self._progress: Progress | None = None
+        self._is_closed = False
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    def record(self, schema: str, fields: Row) -> None:
+        """One JSON object on a line, under the name and version of its schema ("standfast.session/1")."""
+        self._write(json_line({"schema": schema, **fields}))
+
+    def line(self, text: str = "") -> None:
+        """One line for people."""
+        self._write(safe(text))
+
+    def text(self, text: str, indent: str = "") -> None:
+        """A text of several lines, each behind `indent`."""
+        for one in safe_lines(text):
+            self._write(f"{indent}{one}".rstrip())
+
+    def plain(self, lines: str) -> None:
+        """Lines that are known to be safe, all at once."""
+        if lines:
+            self._write(lines)
+
+    def table(self, schema: str, columns: Sequence[Column], rows: Iterable[Row]) -> int:
+        """Rows as a table, as lines in a pipe, or as JSON: then each is a record with all its values. How many."""
+        count = 0
+        if self.as_json:
+            for row in rows:
+                self.record(schema, row)
+                count += 1
+            return count
+        if not self.is_terminal:
+            for row in rows:
+                self._write("\t".join(safe(column.plain(column.value_in(row))) for column in columns))
+                count += 1
+            return count
+        cells = [[safe(column.show(column.value_in(row))) for column in columns] for row in rows]
+        for text in _as_table(columns, cells, self.width, pretty=self._pretty()):
+            self._write(text)
+        return len(cells)
+
+    def cells(self, texts: Sequence[str]) -> None:
+        """One row of a table whose other rows are still to come: cut to the terminal, whole in a pipe."""
+        row = [safe(text) for text in texts]
+        self._write(shorten("  ".join(row), self.width) if self.is_terminal else "\t".join(row))
+
+    def tree(self, root: Node) -> None:
+        """A line, and below it what belongs to it."""
+        self._write(safe(root.text))
+        for text in _branches(root.below, ""):
+            self._write(text)
+
+    # --- beside them -------------------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Something for people that is no result: where the next page begins, what was left out."""
+        if not self.as_json:
+            self._write_error_line(safe(text))
+
+    def page(self, after: str | None, note: str = "") -> None:
+        """Where the next page begins, None if this was the last: for people a note, for programs the last record."""
+        if after is not None:
+            if self.as_json:
+                self.record("standfast.page/1", {"after": after})
+            else:
+                self.note(f"{note}{'   ' if note else ''}next page: --after {after}")
+        elif note:
+            self.note(note)
+
+    def report_failure(self, code: int, what: str, remedy: str) -> None:
+        """Say on the error stream how a command failed."""
+        if self.as_json:
+            self._write_error_line(
+                json_line({"schema": "standfast.error/1", "exit": code, "what": what, "remedy": remedy})
+            )
+            return
+        ending = "" if what.endswith((".", "!", "?")) else "."
+        self._write_error_line(f"standfast: {safe(what)}{ending}" + (f" {safe(remedy)}" if remedy else ""))
+
+    @contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Progress]:
+        """Show how far a long work has come, where a person sees the error stream; otherwise it shows nothing."""
+        self._progress = Progress(safe(what), total, self._stderr if self.shows_progress else None)
+        try:
+            yield self._progress
+        finally:
+            self._progress.clear()
+            self._progress = None
+
+    def confirm(self, what: str, *, details: Iterable[str] = ()) -> None:
+        """Ask before something that cannot be undone; raises RefusedError unless the answer is yes.
+
+        `what` is the question's first half ("This removes session x for good"). `--yes` answers it; without that and
+        without a terminal to ask at, nothing is done.
+        """
+        for one in (what + ".", *details):
+            self._write_error_line(safe(one))
+        if self.yes:
+            return
+        if not _is_terminal(self._stdin) or not _is_terminal(self._stderr):
+            raise RefusedError("nobody can be asked here, and this cannot be undone", "Add --yes if it is meant.")
+        with _interruptible():
+            self._stderr.write("Go on? [y/N] ")
+            self._stderr.flush()
+            answer = _read_line(self._stdin)
+        if answer.strip().lower() not in ("y", "yes"):
+            raise RefusedError("nothing was changed", "")
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """How many columns the terminal has ($COLUMNS counts first)."""
+        from shutil import get_terminal_size
+
+        return max(20, get_terminal_size((100, 24)).columns)
+
+    def flush(self) -> None:
+        """Write what is still buffered."""
+        if not self._is_closed:
+            self._tolerate_closed_pipe(self._stdout.flush)
+
+    def _write(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.clear()
+        if not self._is_closed:
+            self._tolerate_closed_pipe(lambda: self._stdout.write(text + "\n"))
+
+    def _tolerate_closed_pipe(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except BrokenPipeError:
+            if not self.changes:
+                raise  # there is nobody left to read for
+            self._is_closed = True
+            point_nowhere(self._stdout)
+
+    def _write_error_line(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress.clear()
+        try:
+            if not self._is_closed:
+                self._stdout.flush()  # in the order it was said in, where both are one terminal
+            self._stderr.write(text + "\n")
+            self._stderr.flush()
+        except BrokenPipeError:
+            pass  # nobody listens; the exit code still tells
+
+    def _pretty(self) -> bool:
+        return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Progress:
+    """How far a long work has come, on one line that is written over."""
+
+    def __init__(self, what: str, total: int | None, stream: TextIO | None) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._stream, self._is_shown = stream, False
+        self._next = monotonic() + PROGRESS_AFTER_S
+
+    def advance(self, count: int = 1) -> None:
+        """So many more are done."""
+        self.done += count
+        if self._stream is None or monotonic() < self._next:
+            return
+        self._next = monotonic() + PROGRESS_EVERY_S
+        part = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
+        self._stream.write(f"\r\x1b[2K{self.what}: {part}")
+        self._stream.flush()
+        self._is_shown = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._is_shown and self._stream is not None:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
+            self._is_shown = False
+
+
+# --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def json_line(value: Mapping[str, Any]) -> str:
+    """A value on one line of JSON in ASCII: nothing in it can act on a terminal."""
+    return json_text(value, ascii_only=True).replace("\x7f", "\\u007f")
+
+
+def json_text(value: object, *, ascii_only: bool = False) -> str:
+    """A value of JSON, times, tuples and bytes as text. What is shown to people is made safe where it is printed."""
+    import json
+
+    return json.dumps(value, default=_as_json, ensure_ascii=ascii_only, separators=(", ", ": "))
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    raise TypeError(f"a {type(value).__name__} cannot be shown as JSON")
+
+
+def _as_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, *, pretty: bool) -> list[str]:
+    widths = [
+        max([width_of(column.title), *(width_of(row[index]) for row in cells)]) for index, column in enumerate(columns)
+    ]
+    room = width - sum(widths) - 2 * (len(columns) - 1)
+    for index, column in enumerate(columns):
+        if room < 0 and column.gives_way:
+            narrower = max(min(WIDTH_MIN, widths[index]), widths[index] + room)
+            room += widths[index] - narrower
+            widths[index] = narrower
+    if pretty:
+        rich = _rich_table(columns, cells, widths, width)
+        if rich is not None:
+            return rich
+    titles = [column.title for column in columns]
+    return [_pad_row(columns, row, widths) for row in (titles, *cells)]
+
+
+def _pad_row(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    shown = []
+    for column, text, width in zip(columns, row, widths, strict=True):
+        cut = shorten(text, width)
+        gap = " " * (width - width_of(cut))
+        shown.append(gap + cut if column.is_right else cut + gap)
+    return "  ".join(shown).rstrip()
+
+
+def _rich_table(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Sequence[int], width: int
+) -> list[str] | None:
+    """The table as the extra `cli` shows it; None where that is not installed."""
+    try:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return None
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    for column, wide in zip(columns, widths, strict=True):
+        table.add_column(
+            Text(column.title, "bold"), justify="right" if column.is_right else "left", no_wrap=True, max_width=wide
+        )
+    for row in cells:  # as Text: in a plain string rich would read [brackets] as its own marks
+        table.add_row(*(Text(text) for text in row))
+    console = Console(width=width, force_terminal=True, highlight=False, emoji=False, markup=False)
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().rstrip("\n").split("\n")]
+
+
+def _branches(nodes: Sequence[Node], indent: str) -> Iterator[str]:
+    for index, node in enumerate(nodes):
+        is_last = index == len(nodes) - 1
+        yield f"{indent}{'└─ ' if is_last else '├─ '}{safe(node.text)}"
+        yield from _branches(node.below, indent + ("   " if is_last else "│  "))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end a read that blocks: an event loop would only cancel its task, which never gets to run."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if _was_interrupted():  # a moment ago, when the loop's handler still took it
+            raise KeyboardInterrupt
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _read_line(stream: TextIO) -> str:
+    """Read a line that a person types; Ctrl-C ends the wait at any moment.
+
+    A signal that arrives after Python's last look and before the system call blocks would be acted upon after the next
+    key only. So the wait is made of short ones, and Python looks between them.
+    """
+    import select
+
+    try:
+        while not select.select([stream], [], [], INTERRUPT_LOOK_S)[0]:
+            continue
+    except (OSError, ValueError):  # a stream without a descriptor, or Windows, which selects sockets only
+        pass
+    return stream.readline()
+
+
+def _was_interrupted() -> bool:
+    import asyncio
+
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False

@@ -1,0 +1,218 @@
+"""`standfast runs ls`, `show` and `result`: saved runs without any of their agents. Nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from standfast._kits.cli.arguments import (
+    Commands,
+    Parser,
+    add_page,
+    command,
+    open_named_store,
+    run_id_of,
+    session_id_of,
+    store_named,
+)
+from standfast._kits.cli.formatting import (
+    age,
+    call_fields,
+    one_line,
+    several,
+    speaker,
+    store_command,
+    tokens,
+    usage_fields,
+    words_in,
+)
+from standfast._kits.cli.output import Column, Node, Output, json_text
+from standfast._kits.cli.pages import Rows, show_pages
+from standfast._kits.operators.exit_codes import DONE, RefusedError
+
+if TYPE_CHECKING:
+    from standfast._kits.operators.run_view import CallView, RunView
+    from standfast._kits.operators.store import Store
+    from standfast._src.runs.engine.run_store import RunSummary
+
+RUN, SUMMARY, RESULT = "standfast.run/1", "standfast.run-summary/1", "standfast.result/1"
+STATUSES = ("running", "paused", "ready", "done", "failed", "cancelled")
+OPEN = ("running", "paused", "ready")
+PAGE = 256
+
+
+def add(commands: Commands[Parser]) -> None:
+    """Add the commands that look."""
+    ls = command(commands, "ls", list_runs, "saved runs, newest change first")
+    add_page(ls, 50)
+    ls.add_argument("--all", action="store_true", help="all of them, however many")
+    ls.add_argument("--status", choices=STATUSES, help="those of this status")
+    ls.add_argument("--session", metavar="SESSION", help="those of this session")
+
+    show = command(commands, "show", show_run, "one run: what it does or waits for, its calls, decisions and costs")
+    show.add_argument("run_id", metavar="RUN")
+
+    result = command(commands, "result", show_result, "what a run that has ended gave")
+    result.add_argument("run_id", metavar="RUN")
+
+
+# --- ls --------------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    Column("RUN", "run"),
+    Column("STATUS", "status"),
+    Column("LAST CHANGE", "updated", age),
+    Column("AGENT", "agent"),
+    Column("SESSION", "session", gives_way=True),
+)
+
+
+async def list_runs(args: argparse.Namespace, out: Output) -> int:
+    """List saved runs: a page, or all of them."""
+    async with open_named_store(args) as store:
+        session_id = None if args.session is None else await session_id_of(store, args.session)
+        shown, after = await show_pages(out, SUMMARY, COLUMNS, _list_pages(store, session_id, args), "runs")
+    out.page(after, several(shown, "run") if shown else "no run")
+    return DONE
+
+
+async def _list_pages(store: Store, session_id: str | None, args: argparse.Namespace) -> AsyncIterator[Rows]:
+    after, left = args.after, args.limit
+    while True:
+        limit = PAGE if args.all else min(PAGE, left)
+        page = await store.runs(status=args.status, session_id=session_id, after=after, limit=limit)
+        after, left = page.after, left - len(page.runs)
+        yield Rows([_summary_fields(run) for run in page.runs], after)
+        if after is None or (left <= 0 and not args.all):
+            return
+
+
+def _summary_fields(run: RunSummary) -> dict[str, Any]:
+    """A run of a listing in JSON (`standfast.run-summary/1`)."""
+    return {
+        "run": run.run_id,
+        "status": run.status,
+        "session": run.session_id,
+        "agent": run.agent,
+        "created": run.created_at,
+        "updated": run.updated_at,
+        "revision": run.revision,
+    }
+
+
+# --- show ------------------------------------------------------------------------------------------------------------
+
+
+async def show_run(args: argparse.Namespace, out: Output) -> int:
+    """Show a run as a tree: what it was asked, its turns, its calls and what became of each."""
+    async with open_named_store(args) as store:
+        view = await store.run(await run_id_of(store, args.run_id))
+    if out.as_json:
+        out.record(RUN, run_fields(view))
+        return DONE
+    out.tree(tree_of(view))
+    for call in view.waiting:
+        line = store_command("runs approve", store_named(args), view.run_id, call.call_id)
+        out.note(f"to decide about {quote(call.tool)}: {line}   (or: reject … --say WHY)")
+    if view.status == "ready":
+        out.note(f"to go on: {resume_command(args, view.run_id)}")
+    return DONE
+
+
+def resume_command(args: argparse.Namespace, run_id: str) -> str:
+    """Write the command that goes on with a run of the store that a command line names."""
+    return store_command("runs resume", store_named(args), run_id, options="--agent MODULE:NAME")
+
+
+def run_fields(view: RunView) -> dict[str, Any]:
+    """A run in JSON (`standfast.run/1`)."""
+    return {
+        "run": view.run_id,
+        "kind": view.kind,
+        "status": view.status,
+        "doing": view.doing,
+        "agent": view.agent,
+        "session": view.session_id,
+        "owner": view.owner,
+        "created": view.created_at,
+        "updated": view.updated_at,
+        "revision": view.revision,
+        "turns": view.turns,
+        "max_turns": view.max_turns,
+        "input": view.input,
+        "open_items": view.open_items,
+        "calls": [call_fields(call) for call in view.calls],
+        "usage": usage_fields(view.usage),
+        "requests": [
+            {"turn": one.turn, "model": one.model, "agent": one.agent, "usage": usage_fields(one.usage)}
+            for one in view.requests
+        ],
+        "output": view.output,
+        "settled_by": view.settled_by,
+    }
+
+
+def tree_of(view: RunView) -> Node:
+    """A run as people see it."""
+    where = "no session" if view.session_id is None else f"session {view.session_id}"
+    root = Node(
+        f"run {view.run_id}  {view.status}, {age(view.updated_at)} · agent {view.agent or '–'} · {where} · "
+        f"{several(view.turns, 'turn')} · {tokens(usage_fields(view.usage))}"
+    )
+    root.add(f"it {view.doing}")
+    for item in view.input:
+        root.add(f"{speaker(item)}: {one_line(words_in(item))}")
+    turns: dict[int, Node] = {}
+    for call in view.calls:
+        node = turns.get(call.turn) or turns.setdefault(call.turn, root.add(f"turn {call.turn}"))
+        node.below.append(_call_node(call, view))
+    if view.output is not None:
+        root.add(f"gave: {one_line(view.output)}")
+    if view.settled_by is not None:
+        root.add(f"was found gone, and closed by run {view.settled_by}")
+    return root
+
+
+def _call_node(call: CallView, view: RunView) -> Node:
+    states = {
+        "intended": "will run",
+        "waiting": "WAITS for a decision" if call.reason != "unknown" else "WAITS: nobody knows whether it took effect",
+        "decided": "is decided, and waits for a worker",
+        "started": "has begun",
+        "unknown": "had begun when its worker was lost",
+        "done": "done",
+    }
+    node = Node(f"{call.tool} {one_line(call.arguments)}   {states[call.state]}  ({call.call_id})")
+    if call.prepared_arguments is not None:
+        node.add(f"the tool will get {one_line(call.prepared_arguments)}")
+    if call.run_id != view.run_id:
+        node.add(f"inside run {call.run_id}")
+    if call.decision is not None:
+        did = "approved" if call.decision.approved else "rejected"
+        said = f": {call.decision.message}" if call.decision.message else ""
+        node.add(f"{did} by {call.decision.by or 'a program'}, {age(call.decision.at)}{said}")
+    if call.output is not None:
+        node.add(f"gave: {one_line(call.output)}")
+    return node
+
+
+# --- result ----------------------------------------------------------------------------------------------------------
+
+
+async def show_result(args: argparse.Namespace, out: Output) -> int:
+    """Print what a run that has ended gave: its output as it is, or as JSON where it is no text."""
+    async with open_named_store(args) as store:
+        view = await store.run(await run_id_of(store, args.run_id))
+    if view.status in OPEN:
+        raise RefusedError(
+            f"run {view.run_id!r} has not ended ({view.status}): it {view.doing}", "Resume or cancel it."
+        )
+    if out.as_json:
+        out.record(RESULT, {"run": view.run_id, "status": view.status, "output": view.output})
+    elif view.output is None:
+        out.note(f"run {view.run_id} has ended ({view.status}) and gave nothing")
+    else:
+        out.text(view.output if isinstance(view.output, str) else json_text(view.output))
+    return DONE

@@ -1,0 +1,19 @@
+"""Every check there is: importing the package of checks registers them."""
+
+from __future__ import annotations
+
+from standfast._kits.conformance import checks as checks
+from standfast._kits.conformance.registry import CHECKS, Check
+from standfast._kits.contract.clauses import CLAUSES, sort_key
+
+
+def clauses_of(parts: str) -> list[str]:
+    """The clauses of these parts that a store answers for: A and B whole, of the others those that have a check."""
+    answered = {clause_id for clause_id in CLAUSES if clause_id[0] in "AB" or clause_id in CHECKS}
+    return [clause_id for clause_id in CLAUSES if clause_id in answered and clause_id[0] in parts]
+
+
+def checks_of(*clause_ids: str) -> list[Check]:
+    """The checks of these clauses, or of all, in the order of the contract."""
+    wanted = clause_ids or tuple(CHECKS)
+    return [check for clause_id in sorted(wanted, key=sort_key) for check in CHECKS.get(clause_id, [])]

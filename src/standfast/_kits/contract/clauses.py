@@ -1,0 +1,37 @@
+"""The contract as data: every promise has a name that the kit tests, the docs print and an error may mention.
+
+Part A is what any session promises, part B what a session with abilities promises, part C what a run leaves in a
+session, part D who owns a conversation, part E what a realtime session promises. `ability` is the one a session
+must declare for the clause to be its own; None means that every session is held to it.
+"""
+
+from __future__ import annotations
+
+from standfast._kits.contract.clause import Clause as Clause
+from standfast._kits.contract.clauses_of_runs import PART_C, PART_D, PART_E
+from standfast._kits.contract.clauses_of_sessions import PART_A, PART_B
+from standfast._src.base.errors import NotFoundError
+
+PARTS: dict[str, str] = {
+    "A": "The session protocol: any backend, ours or anybody's",
+    "B": "Abilities that a session may declare",
+    "C": "What a run persists",
+    "D": "Who owns the conversation",
+    "E": "A realtime session",
+}
+"""Letter of a part to its title."""
+
+CLAUSES: dict[str, Clause] = {clause.id: clause for clause in (*PART_A, *PART_B, *PART_C, *PART_D, *PART_E)}
+"""Every clause by its id, in the order of the contract."""
+
+
+def clause(clause_id: str) -> Clause:
+    """The clause of that id; raises NotFoundError (a LookupError) with the ids there are."""
+    if clause_id not in CLAUSES:
+        raise NotFoundError(f"there is no clause {clause_id!r}", f"The contract has {', '.join(CLAUSES)}.")
+    return CLAUSES[clause_id]
+
+
+def sort_key(clause_id: str) -> tuple[str, int]:
+    """Order of the contract: A2 before A10 before B1."""
+    return clause_id[:1], int(clause_id[1:]) if clause_id[1:].isdigit() else 0

@@ -1,0 +1,129 @@
+"""Stored items and arguments as text for the page: exact, total, and without a character that acts on the reader.
+
+The page shows what it is given and parses nothing of it: JavaScript has no integers beyond 2**53, and one item of an
+unknown form must not hide a conversation. Marks and controls are written out as in the terminal
+(`_src.base.safe_text`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from standfast._src.base.safe_text import safe, safe_lines
+
+View = dict[str, Any]
+
+TITLE_MAX = 120
+DEPTH_MAX = 20
+"""How deep a text is indented: each level costs two characters of every line."""
+ROLES = ("user", "assistant", "system", "developer", "tool")
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+|\s+', re.DOTALL)
+
+
+def escape_text(text: str) -> str:
+    """Return a text of any number of lines with everything unsafe written out."""
+    return "\n".join(safe_lines(text))
+
+
+def indent_json(text: str) -> str:
+    """Lay a JSON object or array out on lines; any other text is shown as it is.
+
+    Its numbers and strings are not read: every token stays as it was written, a key that stands twice included.
+    """
+    if not _is_json(text):
+        return escape_text(text)
+    tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]
+    lines, depth = [""], 0
+    for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+        if token in ("{", "["):
+            depth += 1
+            lines[-1] += token
+            if after not in ("}", "]"):
+                lines.append("  " * depth)
+        elif token in ("}", "]"):
+            depth -= 1
+            if before not in ("{", "["):
+                lines.append("  " * depth)
+            lines[-1] += token
+        elif token == ",":
+            lines[-1] += token
+            lines.append("  " * depth)
+        else:
+            lines[-1] += ": " if token == ":" else safe(token)
+        if depth > DEPTH_MAX:
+            return escape_text(text)
+    return "\n".join(lines)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        found = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict | list)
+
+
+# --- items -----------------------------------------------------------------------------------------------------------
+
+
+def item_view(item: object) -> View:
+    """Return how the page shows one item of a history, whatever it is."""
+    try:
+        return _view(item) if isinstance(item, dict) else _other("item", item)
+    except Exception:  # an item of a form that nobody has thought of must not hide the others
+        return {"kind": "folded", "title": "an item that cannot be shown", "text": escape_text(repr(item)[:10_000])}
+
+
+def _view(item: dict[str, Any]) -> View:
+    kind, role = item.get("type", "message"), item.get("role")
+    if kind == "message" or role:
+        name = role if isinstance(role, str) else "assistant"
+        known = name if name in ROLES else "other"
+        return {"kind": "said", "role": known, "title": safe(name), "text": words(item.get("content"))}
+    if not isinstance(kind, str):
+        return _other("an item of no known type", item)
+    call_id = item.get("call_id") if isinstance(item.get("call_id"), str) else None
+    if kind.endswith("_output"):
+        return {"kind": "output", "title": "output", "text": words(item.get("output")), "call": call_id}
+    if kind.endswith("_call"):
+        given = item.get("arguments", item.get("input"))
+        text = given if isinstance(given, str) else _json(given) if given is not None else ""
+        called = item.get("name")
+        title = safe(f"{called if isinstance(called, str) else kind}  {text[:TITLE_MAX]}")
+        return {"kind": "folded", "title": title, "text": indent_json(text), "call": call_id}
+    if kind == "reasoning":
+        said = words(item.get("summary"))
+        return {"kind": "folded", "title": "reasoning", "text": said or "(not shown by the provider)"}
+    return _other(kind, item)
+
+
+def _other(title: str, value: object) -> View:
+    return {"kind": "folded", "title": safe(title), "text": escape_text(_json(value))}
+
+
+def words(content: object) -> str:
+    """Return the text of an item's content: a text, parts of which some have one, or anything else as JSON."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return escape_text(content)
+    if not isinstance(content, list):
+        return escape_text(_json(content))
+    return "\n".join(_part(part) for part in content)
+
+
+def _part(part: object) -> str:
+    if not isinstance(part, dict):
+        return escape_text(_json(part))
+    for name in ("text", "transcript", "refusal"):
+        if isinstance(part.get(name), str):
+            return escape_text(part[name])
+    kind = part.get("type")
+    return f"[{safe(kind)}]" if isinstance(kind, str) else escape_text(_json(part))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,0 +1,319 @@
+"""Examining a store: everything that can be found, without changing anything.
+
+Sessions are read in pages of the listing, each session at one instant, in time proportional to its records. What is
+judged is judged by the rules that requests go by (`_src.items.repair`), and by those of leases and runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from standfast._kits.operators.doctor import database_file
+from standfast._kits.operators.doctor.cell_faults import without_faults
+from standfast._kits.operators.doctor.diagnosis import Diagnosis, diagnose
+from standfast._kits.operators.doctor.findings import Finding, build_finding
+from standfast._kits.operators.run_view import RunView
+from standfast._kits.operators.store import PAGE, Store
+from standfast._src.base.durations import check_seconds
+from standfast._src.base.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, StoreError
+from standfast._src.runs.engine.run_store import RunSummary
+from standfast._src.sessions.backends.sqlite import process_liveness
+from standfast._src.sessions.rules.history import LEASE, OPEN_RUN, listing, look, value_of
+from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
+from standfast._src.sessions.rules.record_repair import whole
+from standfast._src.sessions.rules.saved_runs import HEAD, UNREADABLE
+from standfast._src.sessions.storage import Name, Plan, ReadAnswer, ReadRequest
+
+QUIET_FOR_S = 15 * 60.0
+# Programs without leases write a call before its output: what looks broken may be a turn under way.
+
+WAITING_FOR_S = 24 * 3600.0
+# A person may sleep over a decision.
+
+ITEMS_AT_ONCE = 20_000
+# Rows that are read before findings are given out: nobody waits long for the first, and no transaction is long.
+
+FILE_TIMEOUT_S = 600.0
+
+Clock = Callable[[], float]
+"""Gives the time, in seconds since 1970."""
+
+
+class Part(NamedTuple):
+    """Some sessions of a store: what was found, how much was read, and where to go on."""
+
+    found: list[tuple[str, Diagnosis, ReadAnswer]]
+    sessions: int
+    items: int
+    is_foreign: bool
+    """Whether another program has written to one of them."""
+    after: str | None
+
+
+class Examination:
+    """What is wrong with a store: iterate over it (`async for`), once. Nothing is changed.
+
+    `sessions`, `items` and `runs` say how much was looked at so far.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sequence[str] | None,
+        clock: Clock | None,
+        quiet_for_s: float,
+        waiting_for_s: float,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._progress = progress
+        self._store, self._wanted = store, sessions
+        self._clock = clock
+        self._quiet_for_s = check_seconds("quiet_for_s", quiet_for_s)
+        self._waiting_for_s = check_seconds("waiting_for_s", waiting_for_s)
+        self.sessions = self.items = self.runs = 0
+        self._is_foreign = False
+
+    async def __aiter__(self) -> AsyncIterator[Finding]:
+        try:
+            layout = await self._store.layout()
+        except SchemaTooNewError as error:
+            yield build_finding("newer_layout", "store", error.what)
+            return
+        except CorruptRecordError as error:
+            yield build_finding("damaged_layout", "store", error.what)
+            return
+        except StoreError as error:
+            kind = database_file.damage_of(error)
+            if kind is None:
+                raise
+            yield build_finding(kind, "store", str(error.__cause__))
+            return
+        if self._store.file is not None and layout.version is not None and layout.version < 2:
+            self._is_foreign = not layout.version
+            yield build_finding("older_layout" if layout.version else "foreign_layout", "store", layout.name)
+        try:
+            async for one in self._examine_all():
+                yield one
+        except StoreError as error:
+            kind = database_file.damage_of(error)
+            if kind is None:
+                raise
+            yield build_finding(kind, "store", str(error.__cause__))
+        if self._store.file is not None:
+            for one in await asyncio.to_thread(self._of_file):
+                yield one
+
+    async def _examine_all(self) -> AsyncIterator[Finding]:
+        async for part in read(self._store, self._wanted, self._clock):
+            self.sessions += part.sessions
+            self.items += part.items
+            self._is_foreign = self._is_foreign or part.is_foreign
+            if self._progress is not None:
+                self._progress(part.items)
+            for session_id, diagnosis, sight in part.found:
+                for one in diagnosis.findings:
+                    yield one
+                for one in await self._store.looked(partial(_lost_runs, session_id, sight)):
+                    yield one
+        async for one in self._of_runs():
+            yield one
+
+    def _of_file(self) -> list[Finding]:
+        file = self._store.file
+        assert file is not None
+        found = list(database_file.examine_surroundings(file.path))
+        if self._wanted is None:  # whoever asks for one session does not wait for the whole file
+            found += database_file.examine_contents(file, FILE_TIMEOUT_S)
+        return [*found, *database_file.reset_fault(self._is_foreign)]
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    async def _of_runs(self) -> AsyncIterator[Finding]:
+        there: dict[str, bool] = {}
+        for status in ("running", "paused", "ready", "done"):
+            after: str | None = None
+            while True:
+                page = await self._store.runs(status=status, after=after, limit=PAGE)
+                for run in page.runs:
+                    if self._wanted is not None and run.session_id not in self._wanted:
+                        continue
+                    self.runs += 1
+                    async for one in self._of_run(run, there):
+                        yield one
+                after = page.after
+                if after is None:
+                    break
+        after = None
+        while self._wanted is None:  # without its labels nothing says whose run it is
+            page = await self._store.runs(after=after, limit=PAGE)
+            for run in page.runs:
+                if run.status == UNREADABLE or not run.revision:
+                    yield _build_run_finding(run, "damaged_labels", "")
+            after = page.after
+            if after is None:
+                break
+
+    async def _of_run(self, run: RunSummary, there: dict[str, bool]) -> AsyncIterator[Finding]:
+        if run.status == "done":
+            name = run.session_id
+            if name is not None and name not in there:
+                there[name] = await self._store.looked(partial(_is_there, name))
+            if name is not None and not there[name]:
+                yield _build_run_finding(run, "run_without_session", f"session {name!r}")
+            return
+        try:
+            view = await self._store.run(run.run_id)
+        except NotFoundError:
+            return  # it has gone since it was listed
+        except (RunStateError, CorruptRecordError) as error:
+            yield _build_run_finding(run, "unreadable_run", error.what)
+            return
+        age = self._now() - run.updated_at.timestamp()
+        if run.status == "paused" and age > self._waiting_for_s:
+            for call in view.waiting:
+                yield _build_run_finding(run, "waiting_approval", f"{call.tool} {call.call_id}, for {_ago(age)}")
+        if run.status == "ready" and age > self._quiet_for_s:
+            yield _build_run_finding(run, "untaken_run", f"for {_ago(age)}")
+        is_gone = run.status == "running" and await self._has_no_worker(run, age)
+        if is_gone:
+            yield _build_run_finding(run, "worker_gone", f"last saved {_ago(age)} ago; {view.doing}")
+        for named in _open_calls(view, is_gone):
+            yield _build_run_finding(run, "open_call", named)
+
+    def _now(self) -> float:
+        return time.time() if self._clock is None else self._clock()
+
+    async def _has_no_worker(self, run: RunSummary, age: float) -> bool:
+        """Whether nobody can be at work at a run that says so: its holder is gone, or nobody has held it for long."""
+        names = [Name("run", run.run_id)]
+        if run.session_id is not None:
+            names.append(Name("session", run.session_id))
+        has_held = False
+        for name in names:
+            sight = await self._store.looked(partial(_look_at_lease, name))
+            held = lease_state_in(sight)
+            if not held.is_over(self._now() if self._clock else sight.now):
+                if not process_liveness.is_gone(held.process):
+                    return False
+                has_held = True
+        return has_held or age > self._quiet_for_s
+
+
+def examine_store(
+    store: Store,
+    *,
+    sessions: Sequence[str] | None = None,
+    clock: Clock | None = None,
+    quiet_for_s: float = QUIET_FOR_S,
+    waiting_for_s: float = WAITING_FOR_S,
+    progress: Callable[[int], None] | None = None,
+) -> Examination:
+    """What is wrong with a store, as findings to iterate over with `async for`; nothing is changed.
+
+    `sessions`: only these, their runs, and the store itself. `waiting_for_s`: how long a call may wait for a person
+    before that is worth telling; `quiet_for_s`: how long a run may be without a sign of its worker. `clock` gives the
+    time in seconds since 1970; `progress` is told how many more records were read. Reads everything once, in time
+    proportional to it.
+    """
+    return Examination(store, sessions, clock, quiet_for_s, waiting_for_s, progress)
+
+
+def _build_run_finding(run: RunSummary, kind: str, detail: str) -> Finding:
+    return build_finding(kind, f"run {run.run_id!r}", detail, session_id=run.session_id, run_id=run.run_id)
+
+
+def _open_calls(view: RunView, is_gone: bool) -> list[str]:
+    states = ("started", "unknown") if is_gone else ("unknown",)
+    return [f"{call.tool} {call.call_id}" for call in view.calls if call.state in states]
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+async def read(store: Store, wanted: Sequence[str] | None, clock: Clock | None) -> AsyncIterator[Part]:
+    """Sessions, some at a time, with what was found in each; those without a finding are counted."""
+    for session_id in wanted or ():
+        name = Name("session", session_id)
+        found = await store.looked(partial(_one, name, clock))
+        if found is None:
+            raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
+        diagnosis, sight = found
+        yield Part([(session_id, diagnosis, sight)], 1, len(sight.rows[0]), diagnosis.has_foreign_rows, None)
+    after: str | None = None
+    while wanted is None:
+        part = await store.looked(partial(_some, after, clock))
+        yield part
+        after = part.after
+        if after is None:
+            return
+
+
+def _one(name: Name, clock: Clock | None) -> Plan[tuple[Diagnosis, ReadAnswer] | None]:
+    sight, faults = without_faults((yield from whole(name)))
+    if sight.created is None and not sight.rows[0]:
+        return None
+    diagnosis = diagnose(name, sight, sight.now if clock is None else clock(), process_liveness.is_gone)
+    where = f"session {name.id!r}"
+    damaged = [
+        build_finding("damaged_cell", where, f"{cell}: {why}", session_id=name.id)
+        for cell, why in sorted(faults.items())
+    ]
+    return diagnosis._replace(findings=[*damaged, *diagnosis.findings]), sight
+
+
+def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
+    found: list[tuple[str, Diagnosis, ReadAnswer]] = []
+    sessions = items = 0
+    is_foreign = False
+    for one in (yield from listing("session", after, PAGE, {})):
+        after = one.cursor
+        seen = yield from _one(Name("session", one.id), clock)
+        sessions += 1
+        if seen is not None:
+            diagnosis, sight = seen
+            items += len(sight.rows[0])
+            is_foreign = is_foreign or diagnosis.has_foreign_rows
+            if diagnosis.findings or open_runs_in(sight):
+                found.append((one.id, diagnosis, sight))
+        if items > ITEMS_AT_ONCE:
+            break
+    else:
+        if sessions < PAGE:
+            after = None
+    return Part(found, sessions, items, is_foreign, after)
+
+
+def _lost_runs(session_id: str, sight: ReadAnswer) -> Plan[list[Finding]]:
+    """Open runs that the session names and that are not there. A run that ended since is not named any more."""
+    found: list[Finding] = []
+    for run in open_runs_in(sight):
+        seen = yield from look(ReadRequest(Name("run", run.run_id), cells=(HEAD,), mark=False))
+        if value_of(seen, HEAD) is not None:
+            continue
+        again = yield from look(ReadRequest(Name("session", session_id), cells=(OPEN_RUN + run.run_id,), mark=False))
+        if again.cells:
+            where = f"session {session_id!r}"
+            found.append(
+                build_finding("lost_run", where, f"run {run.run_id!r}", session_id=session_id, run_id=run.run_id)
+            )
+    return found
+
+
+def _is_there(session_id: str) -> Plan[bool]:
+    sight = yield from look(ReadRequest(Name("session", session_id), mark=False, times=True))
+    return sight.created is not None
+
+
+def _look_at_lease(name: Name) -> Plan[ReadAnswer]:
+    return (yield from look(ReadRequest(name, cells=(LEASE,), mark=False)))

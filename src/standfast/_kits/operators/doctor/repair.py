@@ -1,0 +1,188 @@
+"""Mending a store, and taking that back.
+
+For each session that needs it: look, write down what will leave, then take it out in one step that is refused if
+anything has changed since the look. A crash between any two of these leaves a session as it was or mended, and an undo
+file that holds at least what was taken out; mending again, and undoing again, is always safe.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+from uuid import uuid4
+
+from standfast._kits.operators.doctor.checks import QUIET_FOR_S, Clock, read
+from standfast._kits.operators.doctor.diagnosis import Diagnosis, mend_of
+from standfast._kits.operators.doctor.undo_file import UndoFile, read_undo_file
+from standfast._kits.operators.open_store import open_store
+from standfast._kits.operators.store import Store
+from standfast._src.base.durations import check_seconds
+from standfast._src.sessions.backends.sqlite import process_liveness
+from standfast._src.sessions.client.read_only_executor import open_read_only
+from standfast._src.sessions.rules import history, record_repair
+from standfast._src.sessions.rules.record_repair import is_held
+from standfast._src.sessions.storage import Name, ReadAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFix:
+    """What came of mending a session, or of undoing it."""
+
+    session_id: str
+    state: Literal["mended", "left", "put back", "nothing to do", "refused"]
+    records: int
+    """How many records were taken out or put back, or would have been."""
+    why: str = ""
+    remedy: str = ""
+
+
+@dataclass(slots=True)
+class FixReport:
+    """What a fix or an undo did, session by session."""
+
+    fixes: list[SessionFix] = field(default_factory=list)
+    undo_file: Path | None = None
+    """Where to undo it; None if nothing was changed."""
+    is_whole: bool = True
+    """False: the undo file ends early. The fix broke off, or the file was cut."""
+
+    def of(self, state: str) -> list[SessionFix]:
+        """Those that ended so."""
+        return [one for one in self.fixes if one.state == state]
+
+
+async def mend_store(
+    store: Store,
+    undo_file: str | os.PathLike[str] | UndoFile,
+    *,
+    sessions: Sequence[str] | None = None,
+    quiet_for_s: float = QUIET_FOR_S,
+    clock: Clock | None = None,
+) -> FixReport:
+    """Take out of sessions what no provider accepts and what is no item, having written it to `undo_file` first.
+
+    Sessions that somebody holds, or that were changed in the last `quiet_for_s` seconds by the store's clock (or by
+    `clock`), are left as they are, and so are those that change between the look and the step. `undo_mend` takes it
+    back. Raises UndoFileError if the file is there already or cannot be written; then nothing more was changed.
+    """
+    if store.read_only:
+        raise open_read_only()
+    check_seconds("quiet_for_s", quiet_for_s)
+    file = undo_file if isinstance(undo_file, UndoFile) else UndoFile(undo_file, absolute_url(store))
+    file.check()
+    report = FixReport()
+    is_quiet = partial(_is_quiet, quiet_for_s, clock)
+    try:
+        async for part in read(store, sessions, clock):
+            for session_id, diagnosis, sight in part.found:
+                if diagnosis.leaving:
+                    report.fixes.append(await _mend_session(store, file, session_id, diagnosis, sight, is_quiet))
+        report.undo_file = file.path if file.is_made else None
+        file.end()
+    finally:
+        file.close()
+    return report
+
+
+async def _mend_session(
+    store: Store,
+    file: UndoFile,
+    session_id: str,
+    diagnosis: Diagnosis,
+    sight: ReadAnswer,
+    is_quiet: Callable[[ReadAnswer], bool],
+) -> SessionFix:
+    count = len(diagnosis.leaving)
+    if is_held(sight, process_liveness.is_gone):
+        return SessionFix(session_id, "left", count, "somebody holds it", "Fix it when its run has ended.")
+    if not is_quiet(sight):
+        return _not_quiet(session_id, count)
+    mend = mend_of(uuid4().hex, sight, diagnosis)
+    file.add(session_id, mend)
+    session = store.session(session_id)
+    try:
+        outcome = await session.changed(partial(record_repair.mend, Name("session", session_id), mend, is_quiet))
+    finally:
+        await session.close()
+    if outcome == "not quiet":
+        return _not_quiet(session_id, count)
+    if outcome == "changed":
+        return SessionFix(session_id, "left", count, "it was changed meanwhile", "Fix it when nobody writes to it.")
+    return SessionFix(session_id, "mended", count)
+
+
+def _not_quiet(session_id: str, count: int) -> SessionFix:
+    return SessionFix(
+        session_id,
+        "left",
+        count,
+        "it was changed a short while ago, by its times, or nobody knows when",
+        "A program without leases may be about to write what is missing: fix it later.",
+    )
+
+
+def _is_quiet(quiet_for_s: float, clock: Clock | None, sight: ReadAnswer) -> bool:
+    """Whether the last change that anything tells of is long enough ago; a time in the future is no quiet."""
+    newest = [at for at in (sight.updated, *sight.times[0][-1:]) if at is not None]
+    now = sight.now if clock is None else clock()
+    return bool(newest) and now - max(newest) >= quiet_for_s
+
+
+# --- undo ------------------------------------------------------------------------------------------------------------
+
+
+async def undo_mend(
+    undo_file: str | os.PathLike[str], store: Store | str | os.PathLike[str], *, timeout_s: float = 30.0
+) -> FixReport:
+    """Put back what a fix took out, the bytes and places of it, and keep all that was written since.
+
+    `store`: where it was taken out. The file names it too, and is not asked: another author's file could name any
+    store, and passwords of the environment would go there. What was put back already, or never taken out, is left
+    alone; a part that a compaction has replaced since is refused, with what to do. May be repeated at any time.
+    """
+    found = read_undo_file(undo_file)
+    opened = store if isinstance(store, Store) else open_store(store, timeout_s=timeout_s)
+    if opened.read_only:
+        raise open_read_only()
+    report = FixReport(undo_file=Path(undo_file), is_whole=found.is_whole)
+    try:
+        await opened.looked(history.count_sessions)  # the store stays open from here on, and not for each session anew
+        for session_id, mend in reversed(found.mends):
+            session = opened.session(session_id)
+            try:
+                done = await session.changed(partial(record_repair.put_back, Name("session", session_id), mend))
+            finally:
+                await session.close()
+            state: Literal["put back", "nothing to do", "refused"]
+            match done.state:
+                case "done":
+                    state = "put back"
+                case "absent":
+                    state = "nothing to do"
+                case "refused":
+                    state = "refused"
+            report.fixes.append(SessionFix(session_id, state, len(mend.removed), done.why, done.remedy))
+    finally:
+        if opened is not store:
+            await opened.close()
+    return report
+
+
+def absolute_url(store: Store) -> str:
+    """The store's URL as it can be used from any folder."""
+    if store.file is None:
+        return store.url
+    _, _, query = store.url.partition("?") if "://" in store.url else ("", "", "")
+    return f"sqlite:///{quote(store.file.path)}" + (f"?{query}" if query else "")
+
+
+def undo_file_name(now: float | None = None) -> str:
+    """A name for an undo file that no other has."""
+    at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    return f"standfast-undo-{at}-{uuid4().hex[:6]}.jsonl"

@@ -1,0 +1,498 @@
+"""A whole store: its sessions, its runs, and what can be done about them without any agents (B16).
+
+A `Store` is opened by its URL with `open_store`. It keeps nothing itself: everything is read when it is asked for, in
+pages, and what it changes (a decision, a cancelled run, a lease taken away) it changes by the rules that runs go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from standfast._kits.operators.run_view import CallView, RunView, load, view_of
+from standfast._src.base.errors import (
+    CorruptRecordError,
+    NotFoundError,
+    RunStateError,
+    SchemaTooNewError,
+    SealBrokenError,
+)
+from standfast._src.items.usage import Usage
+from standfast._src.runs.engine.codec import has_ended
+from standfast._src.runs.engine.run_store import RunSummary
+from standfast._src.sessions.client.inspection_methods import check_page, checked_words
+from standfast._src.sessions.client.read_only_executor import open_read_only
+from standfast._src.sessions.client.stored_runs import StoredRunStore
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.protocol import abilities
+from standfast._src.sessions.records import RunUsage, SearchPage, sum_usages
+from standfast._src.sessions.rules import append, history, inspection, saved_runs
+from standfast._src.sessions.rules.history import as_time, listing, look
+from standfast._src.sessions.rules.inspection import ListedSession
+from standfast._src.sessions.storage import Listed, Name, Plan, ReadRequest, Row
+
+if TYPE_CHECKING:
+    from standfast._src.sessions.backends.sqlite.read_only import ReadOnlyFile
+
+T = TypeVar("T")
+
+PAGE = 256
+# How much is read at a time where everything is: a store of any size in memory of one size.
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which layout the tables or keys of a store have: `version`, where they are numbered, and `name` for people."""
+
+    version: int | None
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What can be said of a store as a whole."""
+
+    url: str
+    """Without a password."""
+    backend: str
+    read_only: bool
+    layout: Layout
+    abilities: frozenset[str]
+    """What its sessions can do (part B)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounts:
+    """How much a store holds."""
+
+    sessions: int
+    runs: int
+    runs_by_status: dict[str, int]
+    items: int | None = None
+    """Records of all sessions; None where they were not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCall:
+    """A call that waits for a person."""
+
+    run_id: str
+    call: CallView
+    since: datetime | None
+    """When its run was last saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One session of a listing. What was not asked for is None."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    item_count: int | None = None
+    """How many records it has, corrupt ones included."""
+    first_words: str | None = None
+    open_runs: tuple[str, ...] = ()
+    """Ids of its runs that have not ended."""
+    waiting: tuple[WaitingCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionListing:
+    """Some sessions, newest change first; `after` asks for the next page, None if this is the last."""
+
+    sessions: list[SessionSummary]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunListing:
+    """Some saved runs, newest change first; `after` asks for the next page, None if this is the last."""
+
+    runs: list[RunSummary]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUsage:
+    """What the runs on all sessions of a store have cost."""
+
+    total: Usage
+    sessions: int
+    """How many sessions have cost anything."""
+    runs: int
+    by_model: dict[str, Usage] = field(default_factory=dict)
+    """By the model that was asked, as its agent named it; "" where that is not known."""
+
+
+class Store:
+    """A whole store. Use it as `async with open_store(url) as store:`, or close it."""
+
+    def __init__(
+        self,
+        url: str,
+        backend: str,
+        session: Callable[[str], StoredSession],
+        layout: Callable[[], Awaitable[Layout]],
+        *,
+        read_only: bool = False,
+        close: Callable[[], None] | None = None,
+        file: ReadOnlyFile | None = None,
+    ) -> None:
+        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has.
+
+        `file`: the SQLite file it is in, to be looked at as a file.
+        """
+        self.url, self.backend, self.read_only, self.file = url, backend, read_only, file
+        self._session, self._layout, self._close = session, layout, close
+        self._anchor: StoredSession | None = None
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.layout()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release what was opened here; sessions that were given out are their users' own."""
+        anchor, self._anchor = self._anchor, None
+        if anchor is not None:
+            await anchor.close()
+        if self._close is not None:
+            self._close()
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r}{', read_only=True' if self.read_only else ''})"
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    async def layout(self) -> Layout:
+        """The layout of its tables or keys; raises what says that the store cannot be used."""
+        return await self._layout()
+
+    async def facts(self) -> StoreFacts:
+        """What can be said of the store as a whole."""
+        return StoreFacts(self.url, self.backend, self.read_only, await self.layout(), abilities(self._any))
+
+    async def counts(self, *, items: bool = False) -> StoreCounts:
+        """How many sessions and runs there are, and with `items` how many records; costs what there is to count."""
+        by_status: dict[str, int] = {}
+        after: str | None = None
+        while True:
+            page = await self.runs(after=after, limit=PAGE)
+            for run in page.runs:
+                by_status[run.status] = by_status.get(run.status, 0) + 1
+            after = page.after
+            if after is None:
+                break
+        sessions = await self._any.count_sessions()
+        total = await self._summed_items() if items else None
+        return StoreCounts(sessions, sum(by_status.values()), by_status, total)
+
+    async def _summed_items(self) -> int:
+        total, after = 0, None
+        while True:
+            some, after = await self._any.looked(partial(_count_items, after))
+            total += some
+            if after is None:
+                return total
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> StoredSession:
+        """A session of this store. In one that was opened to be read, whatever would change it is refused."""
+        return self._session(session_id)
+
+    async def find(self, session_id: str) -> StoredSession:
+        """A session that is there; raises NotFoundError for one that is not."""
+        session = self.session(session_id)
+        if await session.info() is None:
+            await session.close()
+            raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
+        return session
+
+    async def sessions(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 50,
+        prefix: str = "",
+        changed_since: datetime | None = None,
+        waiting: bool = False,
+        details: bool = True,
+    ) -> SessionListing:
+        """Sessions, newest change first, in pages that cost what they show.
+
+        `prefix`: those whose ids begin so; found by walking through the listing. `changed_since`: as of which time.
+        `waiting`: those in which a call waits for a person, by when their run paused. `details=False` leaves out the
+        item count (which a store may have to count), the first words and what waits.
+        """
+        check_page(limit)
+        if waiting:
+            return await self._list_waiting(after, limit, prefix, changed_since, details=details)
+        plan = partial(inspection.list_seen, after, limit, prefix, changed_since, details=details)
+        seen, later = await self._any.looked(plan)
+        return SessionListing([await self._summary(one) for one in seen], later)
+
+    async def summary(self, session_id: str) -> SessionSummary:
+        """What a listing shows of one session; raises NotFoundError if there is none."""
+        seen = await self._any.looked(partial(_look_at_session, session_id, details=True))
+        if seen is None:
+            raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
+        return await self._summary(seen)
+
+    async def _list_waiting(
+        self, after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
+    ) -> SessionListing:
+        found: list[SessionSummary] = []
+        while True:
+            page = await self.runs(status="paused", after=after, limit=min(PAGE, limit - len(found)))
+            for run in page.runs:
+                if since is not None and run.updated_at < since:
+                    return SessionListing(found, None)
+                if run.session_id is None or not run.session_id.startswith(prefix):
+                    continue
+                newest = (await self.runs(status="paused", session_id=run.session_id, limit=1)).runs
+                if newest and newest[0].run_id != run.run_id:
+                    continue  # the session stands where its newest waiting run does, on whatever page
+                seen = await self._any.looked(partial(_look_at_session, run.session_id, details=details))
+                if seen is not None:
+                    found.append(await self._summary(seen))
+            after = page.after
+            if after is None or len(found) >= limit:
+                return SessionListing(found, after)
+
+    async def _summary(self, one: ListedSession) -> SessionSummary:
+        waiting: list[WaitingCall] = []
+        for run_id in one.open_runs:
+            waiting += await self._waiting_calls(run_id)
+        return SessionSummary(
+            one.session_id,
+            as_time(one.created),
+            as_time(one.updated),
+            one.item_count,
+            one.first_words,
+            one.open_runs,
+            tuple(waiting),
+        )
+
+    async def _waiting_calls(self, run_id: str) -> list[WaitingCall]:
+        try:
+            view = await self.run(run_id)
+        except (NotFoundError, RunStateError):
+            return []  # it has gone since, or cannot be read: a listing is not the place to fail
+        return [WaitingCall(run_id, call, view.updated_at) for call in view.waiting]
+
+    async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
+        """The records of all sessions that hold these words, those of the sessions changed last first (B13).
+
+        It reads what it looks through, and gives back what it has after some twenty thousand records: a page may have
+        few hits, or none, and `after` goes on.
+        """
+        return await self._any.looked(partial(inspection.search_all, checked_words(text), after, check_page(limit)))
+
+    async def usage(self) -> StoreUsage:
+        """What the runs on all sessions have cost; costs what there are sessions."""
+        parts: list[RunUsage] = []
+        sessions, after = 0, None
+        while True:
+            some, count, after = await self._any.looked(partial(_usage_of_some, after))
+            parts += some
+            sessions += count
+            if after is None:
+                break
+        requests = [one for part in parts for one in part.requests]
+        models = sorted({one.model or "" for one in requests})
+        by_model = {name: sum_usages([one.usage for one in requests if (one.model or "") == name]) for name in models}
+        return StoreUsage(sum_usages([one.usage for one in requests]), sessions, len(parts), by_model)
+
+    def looked(self, plan: Callable[[], Plan[T]]) -> Awaitable[T]:
+        """The result of a plan that only looks; for tools that ask what no method does."""
+        return self._any.looked(plan)
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    async def runs(
+        self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> RunListing:
+        """Saved runs, newest change first: of a status (running, paused, ready, done, failed, cancelled), a session."""
+        found, cursor = await self._runs.list_runs(status=status, session_id=session_id, after=after, limit=limit)
+        return RunListing(found, cursor)
+
+    async def run(self, run_id: str) -> RunView:
+        """A saved run as data; raises NotFoundError if there is none."""
+        saved = await load(self._runs, run_id)
+        summary = await self._any.looked(partial(_summary_of, run_id))
+        if summary is None or summary.session_id is None or not has_ended(saved):
+            return view_of(saved, summary)
+        name = Name("session", summary.session_id)
+        costs = await self._any.looked(partial(inspection.usage, name))
+        items = await self._any.looked(partial(append.written, name, run_id, _ignore))
+        return view_of(saved, summary, next((one for one in costs if one.run_id == run_id), None), items)
+
+    async def decide(
+        self,
+        run_id: str,
+        call_id: str,
+        approve: bool,
+        *,
+        by: str,
+        reason: str | None = None,
+        arguments: str | None = None,
+        prepared_arguments: str | None = None,
+    ) -> RunView:
+        """Approve or reject a call that waits, without the agents; the run is `ready` then, for a worker to resume.
+
+        `by` says who decides; it is saved with the time. `reason` is what the model reads about a rejected call.
+        `arguments` and `prepared_arguments`: what was shown to whoever decides, as `CallView` has it; if the call has
+        others, it is refused. With neither, the call is taken as it is. The second of two who decide gets
+        AlreadyDecidedError. Raises NotFoundError, ApprovalError for a call that does not wait or is another one,
+        RunClaimedError while a worker is at the run, RunStateError if it has ended.
+        """
+        from standfast._kits.operators import approvals
+
+        self._check_writable()
+        await approvals.decide(
+            self._runs, run_id, call_id, approve=approve, by=by, reason=reason,
+            arguments=arguments, prepared_arguments=prepared_arguments,
+        )  # fmt: skip
+        return await self.run(run_id)
+
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> RunView:
+        """Give a saved run up, without the agents: what waits is rejected, and its turn is stored whole (C8).
+
+        `take`: also from a worker that is at it. That one begins nothing more and can store nothing more; what it had
+        begun is said to be of unknown outcome. Raises NotFoundError, RunStateError if it has ended, SessionBusyError
+        while somebody holds its session: without `take` anybody, with it another run of the conversation.
+        """
+        from standfast._kits.operators import approvals
+
+        self._check_writable()
+        saved = await load(self._runs, run_id)
+        view = view_of(saved)
+        session = None if view.session_id is None or has_ended(saved) else self.session(view.session_id)
+        try:
+            await approvals.cancel(self._runs, session, run_id, by=by, reason=reason, take=take)
+        finally:
+            if session is not None:
+                await session.close()
+        return await self.run(run_id)
+
+    async def unlock(self, session_id: str) -> int:
+        """Take a session's lease away from whoever holds it; the number it has then (B7).
+
+        Whoever had it can store nothing more under it, and is told so; what they have begun is not undone.
+        """
+        self._check_writable()
+        session = self.session(session_id)
+        try:
+            return await session.revoke_lease()
+        finally:
+            await session.close()
+
+    async def delete_run(self, run_id: str) -> bool:
+        """Forget a saved run that has ended; raises RunStateError for one that has not. Whether there was one."""
+        from standfast._src.runs.persistence.resume_checks import (
+            refuse_to_delete,  # a store that is only looked into needs none of it
+        )
+
+        self._check_writable()
+        try:
+            saved = await self._runs.load_run(run_id)
+        except (CorruptRecordError, SealBrokenError, SchemaTooNewError):
+            saved = None  # nobody can read it: this is how to be rid of it. Not one that a store was too slow to give.
+        if saved is not None:
+            refuse_to_delete(saved, "Store.cancel()")
+        return await self._runs.delete_run(run_id)
+
+    async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
+        """Forget ended runs by age and number; how many. What they cost stays with their conversations."""
+        self._check_writable()
+        return await self._runs.prune_runs(older_than_s=older_than_s, keep=keep)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _any(self) -> StoredSession:
+        """A session through which the store is asked; nothing is ever written under its id."""
+        if self._anchor is None:
+            self._anchor = self._session("-")
+        return self._anchor
+
+    @property
+    def _runs(self) -> StoredRunStore:
+        return self._any.run_store()
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise open_read_only()
+
+
+def store_of(session: Callable[[str], StoredSession], backend: str, *, read_only: bool = False) -> Store:
+    """The store that these sessions are kept in: for sessions in memory, and for stores without a URL."""
+
+    def open_session(session_id: str) -> StoredSession:
+        found = session(session_id)
+        found.read_only = found.read_only or read_only
+        return found
+
+    async def layout() -> Layout:
+        return Layout(None, backend)
+
+    return Store(backend, backend, open_session, layout, read_only=read_only)
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def _look_at_session(session_id: str, *, details: bool) -> Plan[ListedSession | None]:
+    info = yield from history.info(Name("session", session_id))
+    if info is None:
+        return None
+    created, updated = info.created_at.timestamp(), info.updated_at.timestamp()
+    return (yield from inspection.seen(session_id, created, updated, details=details))
+
+
+def _summary_of(run_id: str) -> Plan[RunSummary | None]:
+    """What a listing would show of a run."""
+    sight = yield from look(ReadRequest(Name("run", run_id), mark=False, times=True))
+    if sight.created is None or sight.updated is None:
+        return None
+    return saved_runs.summary(Listed(run_id, sight.created, sight.updated, sight.labels, ""))
+
+
+def _count_items(after: str | None) -> Plan[tuple[int, str | None]]:
+    some = yield from listing("session", after, PAGE, {})
+    total = 0
+    for one in some:
+        sight = yield from look(ReadRequest(Name("session", one.id), mark=False, count=True))
+        total += sight.count
+    return total, some[-1].cursor if len(some) == PAGE else None
+
+
+def _usage_of_some(after: str | None) -> Plan[tuple[list[RunUsage], int, str | None]]:
+    some = yield from listing("session", after, PAGE, {})
+    found: list[RunUsage] = []
+    count = 0
+    for one in some:
+        costs = yield from inspection.usage(Name("session", one.id))
+        count += bool(costs)
+        found += costs
+    return found, count, some[-1].cursor if len(some) == PAGE else None
+
+
+def _ignore(row: Row, fault: str) -> None:
+    """A record that cannot be read is reported by whoever reads the session."""

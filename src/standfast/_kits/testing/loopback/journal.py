@@ -1,0 +1,61 @@
+"""What the loopback provider received, exactly, and what it answered.
+
+The proof of any claim about "what is sent" is on this side of the wire: a test asserts on `server.requests`, not on
+what the client believes it sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from standfast._src.base.json_values import Item
+
+MODEL_PATHS = ("/v1/responses", "/v1/chat/completions")
+
+
+@dataclass(slots=True)
+class Received:
+    """One request: what came, and (once answered) what became of it."""
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: Any
+    """The parsed JSON body; None if there was none."""
+    status: int | None = None
+    """The HTTP status that was answered; None if the line was cut before one was sent."""
+    error_code: str | None = None
+    error_message: str | None = None
+    committed: bool = False
+    """Whether the service took the request: it is part of the history from now on."""
+    response_id: str | None = None
+    faults: tuple[str, ...] = field(default=())
+
+    @property
+    def is_model_call(self) -> bool:
+        """Whether this asks the model for something (and is not about stored things)."""
+        return self.method == "POST" and self.path in MODEL_PATHS
+
+    @property
+    def input(self) -> list[Item]:
+        """The items of a Responses request, or the messages of a Chat request; a str input as one user message."""
+        value = self.body.get("input", self.body.get("messages", [])) if isinstance(self.body, dict) else []
+        return [{"role": "user", "content": value}] if isinstance(value, str) else list(value or [])
+
+    @property
+    def previous_response_id(self) -> str | None:
+        """The chain this request continues."""
+        return self.body.get("previous_response_id") if isinstance(self.body, dict) else None
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The conversation this request belongs to."""
+        value = self.body.get("conversation") if isinstance(self.body, dict) else None
+        return value.get("id") if isinstance(value, dict) else value
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the client asked for a stream."""
+        return bool(isinstance(self.body, dict) and self.body.get("stream"))

@@ -1,0 +1,1 @@
+"""Seeded whole lives of an agent: crashes, lost answers, slow stores."""

@@ -1,0 +1,202 @@
+"""Runs as workflows of DBOS: a queue and a scheduler in PostgreSQL or SQLite. A workflow here has no steps.
+
+DBOS repeats a step that was in progress when its worker died, without a word; the run store says of every call whether
+it had begun. So the workflow is one call of the runner, which may be repeated, and all that is durable about it is the
+run.
+
+The open package of DBOS takes the workflows of a dead worker up again only when a worker with the same `executor_id`
+and the same application version is started. Until then they stay "pending" there. `tend`, which DBOS's scheduler
+calls, does not wait for that: it goes on with the runs themselves, whoever had them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Unpack
+
+from standfast._kits.operators.copy_sessions import AnyStore
+from standfast._kits.workers.jobs import ContextOf, DecisionOptions, RunJob, RunJobs, again_after_s
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
+from standfast._src.base.errors import (
+    NotFoundError,
+    RunClaimedError,
+    RunHandedOverError,
+    RunStateError,
+    SessionBusyError,
+)
+from standfast._src.base.extras import needed_by
+from standfast._src.base.json_values import Item
+from standfast._src.runs.api.runner import Runner
+
+with needed_by("workflows of DBOS"):
+    from dbos import DBOS, ScheduleInput, SetWorkflowID, WorkflowHandleAsync
+
+RUN, TEND = "standfast.run", "standfast.tend"
+CLOSING_S = 5.0
+# What a run that was cut may take to give back what it had, and to be put into the queue again.
+
+
+class RunWorkflows:
+    """Puts runs into a queue of DBOS and works them off. Make one in every process, before `DBOS.launch()`."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent[Any]],
+        store: AnyStore,
+        *,
+        queue: str = "standfast",
+        worker_concurrency: int = 10,
+        polling_s: float = 1.0,
+        run_config: RunConfig | None = None,
+        max_turns: int | None = DEFAULT_MAX_TURNS,
+        context: ContextOf | None = None,
+        attempts_max: int = 20,
+        tend: str | None = "* * * * *",
+    ) -> None:
+        """Register the two workflows with DBOS; the other arguments are those of `RunJobs`.
+
+        `worker_concurrency`: how many runs one process works off at once. `tend`: when the periodic workflow runs, as
+        for cron; None: the application calls `tend()` itself. `polling_s`: how often the queue is looked at.
+        """
+        self.jobs = RunJobs(agents, store, run_config=run_config, max_turns=max_turns, context=context)
+        self.name, self._worker_concurrency, self._polling_s = queue, worker_concurrency, polling_s
+        self._attempts_max, self._cron = attempts_max, tend
+        self._loops: set[asyncio.AbstractEventLoop] = set()
+
+        async def run(
+            run_id: str, agent: str, input: str | list[Item] | None, session_id: str | None
+        ) -> dict[str, Any]:
+            return await self._perform(RunJob(run_id, agent, input, session_id))
+
+        async def tend_now(at: datetime, given: object) -> None:
+            self._loops.add(asyncio.get_running_loop())
+            await self.tend()
+
+        self._run = DBOS.workflow(name=RUN)(run)
+        self._tend = DBOS.workflow(name=TEND)(tend_now)
+
+    async def start(self) -> None:
+        """Make the queue and the schedule known; call it after `DBOS.launch()`."""
+        # No limit for all workers together and none for a conversation: DBOS counts what a dead worker had as running,
+        # and a conversation would stand still until that worker is back. The lease keeps the order of a conversation.
+        await DBOS.register_queue_async(
+            self.name, worker_concurrency=self._worker_concurrency, polling_interval_sec=self._polling_s
+        )
+        if self._cron is not None:
+            schedule: ScheduleInput = {
+                "schedule_name": TEND,
+                "workflow_fn": self._tend,
+                "schedule": self._cron,
+                "context": None,
+                "queue_name": self.name,  # only who works this queue off
+            }
+            await DBOS.apply_schedules_async([schedule])
+
+    async def stop(self, *, within_s: float = 8.0) -> None:
+        """Stop as on deploy: what has begun ends, the rest is handed over within this time; then end DBOS here.
+
+        A run that is handed over goes into the queue again, for any worker.
+        """
+        # DBOS takes no further workflow once it is being ended, and waits for those that are under way: meanwhile they
+        # are handed over, on the loop where DBOS runs them.
+        patience_s = math.ceil(within_s + CLOSING_S)
+        ending = asyncio.create_task(asyncio.to_thread(DBOS.destroy, workflow_completion_timeout_sec=patience_s))
+        for loop in [loop for loop in self._loops if not loop.is_closed()]:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(Runner.hand_over(within_s=within_s), loop))
+        await ending
+        await self.jobs.close()
+
+    # --- putting runs into the queue ---------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, run_id: str, agent: str, input: str | list[Item], *, session_id: str | None = None
+    ) -> WorkflowHandleAsync[dict[str, Any]]:
+        """Put a run into the queue; its id is the workflow's. Asked twice, DBOS gives the first workflow again.
+
+        The handle's result says how that workflow ended: `done` with the output, `waits` if a person must decide, or
+        `handed_over` if a deploy came in between. `Runner.result` has the run's own.
+        """
+        return await self._enqueue(run_id, RunJob(run_id, agent, input, session_id))
+
+    async def decide(
+        self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
+    ) -> None:
+        """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
+
+        Raises what `Store.decide` raises. If this process dies in between, `tend` goes on with the run.
+        """
+        job = await self.jobs.decide(run_id, call_id, approve, by=by, **shown)
+        if job is not None:
+            await self._go_on(job)
+
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> bool:
+        """Give a run up, from any process. Whether it has ended now; False: a worker is at it, and it goes on.
+
+        Nothing interrupts that worker: DBOS stops a workflow between its steps, and this one has none. `take`: the run
+        is taken from it, alive or dead, as `Store.cancel` does; it stores nothing more, and what it had begun is said
+        to be unknown. A run that has not begun, in the queue or while it waits for its session, does not begin.
+        """
+        await DBOS.cancel_workflow_async(run_id)
+        try:
+            await self.jobs.store.cancel(run_id, by=by, reason=reason, take=take)
+        except NotFoundError:
+            return await self._call_off(run_id, by=by)
+        except RunStateError:
+            return True  # it has ended
+        except (SessionBusyError, RunClaimedError):
+            return False
+        return True
+
+    async def _call_off(self, run_id: str, *, by: str) -> bool:
+        """Say in the store that a run has ended of which nothing is there: a worker may have it, and wait."""
+        workflow = await DBOS.get_workflow_status_async(run_id)
+        if workflow is None or workflow.input is None:
+            return True  # nobody was ever asked for it
+        try:
+            await self.jobs.call_off(RunJob(*workflow.input["args"]), by=by)
+        except RunClaimedError:
+            return False  # it has begun in this moment
+        return True
+
+    async def tend(self) -> dict[str, int]:
+        """Go on with every run that has nobody, whichever worker had it: the outcomes of `Runner.recover`, counted."""
+        return await self.jobs.recover()
+
+    async def _go_on(self, job: RunJob) -> None:
+        # The run's id is used up: DBOS would give the workflow's first result again. Its revision is new each time it
+        # waits or is handed over, and the same for everybody who puts it into the queue then.
+        with suppress(NotFoundError, RunStateError):
+            view = await self.jobs.store.run(job.run_id)
+            await self._enqueue(f"{job.run_id}@{view.revision}", job)
+
+    async def _enqueue(self, workflow_id: str, job: RunJob) -> WorkflowHandleAsync[dict[str, Any]]:
+        with SetWorkflowID(workflow_id):
+            return await DBOS.enqueue_workflow_async(
+                self.name, self._run, job.run_id, job.agent, job.input, job.session_id
+            )
+
+    # --- working -----------------------------------------------------------------------------------------------------
+
+    async def _perform(self, job: RunJob) -> dict[str, Any]:
+        """The whole workflow. DBOS repeats one that was torn and not one that failed: so it is tried again in here."""
+        self._loops.add(asyncio.get_running_loop())
+        attempts = 0
+        while True:
+            try:
+                return (await self.jobs.perform(job)).as_json()
+            except RunHandedOverError:
+                await self._go_on(RunJob(job.run_id, job.agent, None, job.session_id))
+                return {"run_id": job.run_id, "status": "handed_over", "output": None, "waiting": []}
+            except Exception as error:
+                after_s = again_after_s(
+                    error, attempts, attempts_max=self._attempts_max, lease_ttl_s=self.jobs.config.lease_ttl_s
+                )
+                if after_s is None:
+                    raise
+            attempts += 1
+            await asyncio.sleep(after_s)

@@ -1,0 +1,242 @@
+"""Runs as jobs of procrastinate: a queue in PostgreSQL, with retries, heartbeats and a periodic job.
+
+The queue hands out work and knows whose heart has stopped; the run store knows what was done. Neither needs the other
+to be right: a job that is delivered twice gives the first one's result, and a run without a job is found by the
+periodic one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Unpack
+
+from standfast._kits.operators.copy_sessions import AnyStore
+from standfast._kits.workers.jobs import ContextOf, DecisionOptions, RunJob, RunJobs, again_after_s
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
+from standfast._src.base.errors import (
+    NotFoundError,
+    RunClaimedError,
+    RunHandedOverError,
+    RunStateError,
+    SessionBusyError,
+)
+from standfast._src.base.extras import needed_by
+from standfast._src.base.json_values import Item
+from standfast._src.runs.recovery.shutdown import handing_over_on
+
+with needed_by("a queue of procrastinate"):
+    from procrastinate import App, BaseRetryStrategy, JobContext, RetryDecision
+    from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, JobAborted
+    from procrastinate.job_context import AbortReason
+    from procrastinate.jobs import Job, Status
+
+RUN, TEND = "standfast:run", "standfast:tend"
+CLOSING_S = 5.0
+# What a run that was cut may take to give back what it had, and a worker to take its leave of the queue.
+GIVING_UP_S, GIVING_UP_POLL_S = 10.0, 0.1
+# How long a worker that was told may take to give a run up: procrastinate's own 5 s to hear of it, and those to close.
+
+
+class RunQueue:
+    """Puts runs into a queue of procrastinate and works them off. Make one in every process, with the same agents."""
+
+    def __init__(
+        self,
+        app: App,
+        agents: Iterable[Agent[Any]],
+        store: AnyStore,
+        *,
+        queue: str = "standfast",
+        run_config: RunConfig | None = None,
+        max_turns: int | None = DEFAULT_MAX_TURNS,
+        context: ContextOf | None = None,
+        attempts_max: int = 20,
+        heartbeat_s_max: float = 30.0,
+        tend: str | None = "* * * * *",
+    ) -> None:
+        """Register the two tasks with `app`; the other arguments are those of `RunJobs`.
+
+        `heartbeat_s_max`: after so long without a heartbeat a worker counts as dead, and its jobs are delivered again;
+        several times the worker's `update_heartbeat_interval`. `tend`: when the periodic job runs, as for cron; None:
+        the application calls `tend()` itself.
+        """
+        self.app, self.name, self.heartbeat_s_max = app, queue, heartbeat_s_max
+        self.jobs = RunJobs(agents, store, run_config=run_config, max_turns=max_turns, context=context)
+        again = _Again(attempts_max, self.jobs.config.lease_ttl_s)
+        self._run = app.task(name=RUN, queue=queue, retry=again, pass_context=True)(self._perform)
+        self._tend = app.task(name=TEND, queue=queue, pass_context=False)(self._tend_now)
+        if tend is not None:
+            # Not one at a time: a worker that dies at it would keep the lock, and nobody would be left to find out.
+            app.periodic(cron=tend, queueing_lock=TEND)(self._tend)
+
+    # --- putting runs into the queue ---------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, run_id: str, agent: str, input: str | list[Item], *, session_id: str | None = None
+    ) -> int | None:
+        """Put a run into the queue, and give the job's number; None if a job of this run waits there already.
+
+        Jobs of one session are worked off in order, one at a time. Asking twice does no harm, whenever it is: a run
+        that was cancelled before it began stays cancelled (None, too), as long as the queue keeps its cancelled job.
+        """
+        if await self._was_cancelled_before_it_began(run_id):
+            return None
+        return await self._defer(RunJob(run_id, agent, input, session_id))
+
+    async def _was_cancelled_before_it_began(self, run_id: str) -> bool:
+        jobs = list(await self.app.job_manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)))
+        if any(job.status == "cancelled" for job in jobs):
+            return True
+        if not any(job.status == "aborted" for job in jobs):
+            return False
+        try:
+            view = await self.jobs.store.run(run_id)
+        except NotFoundError:
+            return True  # its worker was told while the run waited for its session
+        # Else it had begun, and its record says how it has ended: what is called off is saved once, and never begun.
+        return view.status == "cancelled" and view.revision == 1
+
+    async def decide(
+        self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
+    ) -> None:
+        """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
+
+        Raises what `Store.decide` raises. If this process dies in between, the periodic job goes on with the run.
+        """
+        job = await self.jobs.decide(run_id, call_id, approve, by=by, **shown)
+        if job is not None:
+            await self._defer(job)
+
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
+        """Give a run up, from any process. Whether it has ended; False: another run of its conversation is under way,
+        and it is still as it was: ask again.
+
+        A worker that is at it is told, and gives it up; from one that does not within some seconds, because it is dead
+        or nobody could tell it, the run is taken. What its tools have done is stored, or said to be unknown. A run that
+        is still in the queue does not begin.
+        """
+        manager = self.app.job_manager
+        is_told = False
+        jobs = list(await manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)))
+        for job in jobs:
+            if job.id is not None and job.status in ("todo", "doing"):
+                await manager.cancel_job_by_id_async(job.id, abort=True)
+                is_told = is_told or job.status == "doing"
+        # A job that is under way says that a worker has begun it, not that this worker lives; and whoever goes on with
+        # runs that have no job hears of no abortion.
+        end = time.monotonic() + (GIVING_UP_S if is_told else 0.0)
+        while True:
+            is_late = time.monotonic() >= end
+            try:
+                try:
+                    await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
+                except NotFoundError:  # it had not begun; a worker may have it, and a message may come again
+                    await self._call_off(jobs, by)
+            except RunStateError:
+                return True  # it has ended
+            except (SessionBusyError, RunClaimedError):
+                if is_late:
+                    return False
+                await asyncio.sleep(GIVING_UP_POLL_S)
+            else:
+                return True
+
+    async def _call_off(self, jobs: Iterable[Job], by: str) -> None:
+        """Say in the store that a run has ended of which nothing is there; nothing, if it was in no queue."""
+        for job in jobs:
+            if job.task_kwargs.get("input") is not None:
+                given: Any = job.task_kwargs
+                await self.jobs.call_off(RunJob(**given), by=by)
+                return
+
+    async def _defer(self, job: RunJob) -> int | None:
+        # One run, or one conversation, at a time and in order: whoever waited for a lease would keep a place of its
+        # worker busy meanwhile.
+        lock = _name_of(job.run_id) if job.session_id is None else f"session {job.session_id}"
+        made = self._run.configure(lock=lock, queueing_lock=_name_of(job.run_id))
+        try:
+            given: Any = job.input  # items are JSON, and their type says less
+            return await made.defer_async(run_id=job.run_id, agent=job.agent, input=given, session_id=job.session_id)
+        except AlreadyEnqueued:
+            return None
+
+    # --- working -----------------------------------------------------------------------------------------------------
+
+    async def work(self, *, within_s: float = 8.0, **options: Any) -> None:
+        """Work jobs off until SIGTERM or SIGINT; then what has begun ends, or is handed over after `within_s`.
+
+        `options` are those of procrastinate's `run_worker_async`. Its own ways to start a worker do as well: then a
+        run that is cut on deploy goes on elsewhere after `shutdown_graceful_timeout`, where here it is handed over
+        at the end of its turn.
+        """
+        options = {"queues": [self.name], **options, "install_signal_handlers": False}
+        options.setdefault("shutdown_graceful_timeout", within_s + CLOSING_S)
+        async with handing_over_on(signal.SIGTERM, signal.SIGINT, within_s=within_s) as stopping:
+            worker = asyncio.create_task(self.app.run_worker_async(**options))
+            told = asyncio.create_task(stopping.wait())
+            try:
+                await asyncio.wait({worker, told}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                told.cancel()
+                worker.cancel()  # it takes no further job, and waits for those that it has
+                (ended,) = await asyncio.gather(worker, return_exceptions=True)
+                await self.jobs.close()
+        if isinstance(ended, Exception):
+            raise ended
+
+    async def tend(self) -> dict[str, int]:
+        """One pass of the periodic job: deliver the jobs of dead workers again, and go on with runs that have no job.
+
+        Gives how many of each: `stalled` jobs, and the outcomes of `Runner.recover`.
+        """
+        manager, stalled = self.app.job_manager, 0
+        for job in await manager.get_stalled_jobs(queue=self.name, seconds_since_heartbeat=self.heartbeat_s_max):
+            with contextlib.suppress(ConnectorException):  # it lives, and has ended; or another has done this
+                if job.task_name == RUN:
+                    await manager.retry_job(job)
+                    stalled += 1
+                elif job.task_name == TEND:
+                    await manager.finish_job(job, status=Status.FAILED, delete_job=True)  # this pass is the next one
+        return {"stalled": stalled, **(await self.jobs.recover())}
+
+    async def _tend_now(self, timestamp: int) -> dict[str, int]:
+        return await self.tend()
+
+    async def _perform(
+        self, context: JobContext, run_id: str, agent: str, input: str | list[Item] | None, session_id: str | None
+    ) -> dict[str, Any]:
+        try:
+            end = await self.jobs.perform(RunJob(run_id, agent, input, session_id))
+        except asyncio.CancelledError:
+            if context.abort_reason() is AbortReason.USER_REQUEST:
+                # Whoever asked for it gives the run up, too: one of the two is told that the other does.
+                with contextlib.suppress(NotFoundError, RunStateError, RunClaimedError, SessionBusyError):
+                    await self.jobs.store.cancel(run_id, by="procrastinate", reason="The job was aborted.")
+                raise JobAborted from None
+            raise  # the worker stops: another goes on with it
+        return end.as_json()
+
+
+class _Again(BaseRetryStrategy):
+    """When a job is delivered again."""
+
+    def __init__(self, attempts_max: int, lease_ttl_s: float) -> None:
+        self._attempts_max, self._lease_ttl_s = attempts_max, lease_ttl_s
+
+    def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
+        """At once if its worker was stopped, after a while if trying again can help, else not."""
+        if isinstance(exception, asyncio.CancelledError | RunHandedOverError):
+            return RetryDecision()
+        after_s = again_after_s(exception, job.attempts, attempts_max=self._attempts_max, lease_ttl_s=self._lease_ttl_s)
+        return None if after_s is None else RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=after_s))
+
+
+def _name_of(run_id: str) -> str:
+    """By what jobs of a run are known to the queue."""
+    return f"run {run_id}"

@@ -1,0 +1,42 @@
+"""What a handoff filter is given and returns: what the next agent would see of the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.base.json_values import Item
+from standfast._src.items.items import RunItem
+
+
+@dataclass(frozen=True)
+class HandoffInputData:
+    """What the next agent would see, for a filter to change."""
+
+    input_history: str | tuple[Item, ...]
+    """The input of the run (or what an earlier handoff made of it)."""
+
+    pre_handoff_items: tuple[RunItem, ...]
+    """What came between that and the turn of the handoff."""
+
+    new_items: tuple[RunItem, ...]
+    """The turn of the handoff, with the handoff call and its output."""
+
+    run_context: RunContextWrapper[Any] | None = None
+    """The context of the run."""
+
+    input_items: tuple[RunItem, ...] | None = None
+    """If set, the next agent sees these in place of `new_items`, and the history still keeps `new_items`."""
+
+    def clone(self, **kwargs: Any) -> HandoffInputData:
+        """A copy with some fields changed."""
+        return replace(self, **kwargs)
+
+
+HandoffInputFilter: TypeAlias = Callable[[HandoffInputData], "HandoffInputData | Awaitable[HandoffInputData]"]
+"""Changes what the next agent sees."""
+
+HandoffHistoryMapper: TypeAlias = Callable[[list[Item]], list[Item]]
+"""From a transcript to the items that stand for it when history is nested."""

@@ -1,0 +1,354 @@
+"""Everything about a run that is not the agent or the input: models, filters, sessions, tools, storage, tracing.
+
+All of it is optional, a dict is accepted wherever a config is, and a key that does not exist is refused. What can be
+wrong is found here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from standfast._src.agents.context import AnyAgent, RunContextWrapper, TContext
+from standfast._src.agents.guardrails import InputGuardrail, OutputGuardrail
+from standfast._src.agents.handoff_data import HandoffHistoryMapper, HandoffInputFilter
+from standfast._src.base.durations import check_seconds
+from standfast._src.base.errors import InvalidSettingError, SettingTypeError, UserError
+from standfast._src.base.json_values import Item
+from standfast._src.models.interface import Model, ModelProvider
+from standfast._src.models.model_settings import ModelSettings, coerce_model_settings
+from standfast._src.runs.engine.run_store import RunStore, check_run_id
+from standfast._src.sessions.protocol import SessionSettings, coerce_session_settings
+from standfast._src.tools.refusal_texts import (  # the SDK has both here
+    ToolErrorFormatter,
+    ToolErrorFormatterArgs as ToolErrorFormatterArgs,
+)
+
+C = TypeVar("C")
+
+DEFAULT_MAX_TURNS = 10
+"""How many turns a run may take unless told otherwise."""
+
+ReasoningItemIdPolicy = Literal["preserve", "omit"]
+"""Whether reasoning items keep their ids in what a model sees."""
+
+ToolNotFoundBehavior = Literal["raise_error", "return_error_to_model"]
+"""Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+
+ToolNameCollisionPolicy = Literal["warn", "error"]
+"""Whether two tools with one name are an error, or the last one wins."""
+
+Concurrency = Literal["wait", "reject", "allow"]
+"""What a run does when another one has the session (C13)."""
+
+Unfinished = Literal["settle", "resume", "refuse", "ignore"]
+"""What a run does about another run of the conversation that has not ended (C15)."""
+
+
+@dataclass
+class ModelInputData:
+    """What a model is about to see."""
+
+    input: list[Item]
+    instructions: str | None
+
+
+@dataclass
+class CallModelData(Generic[TContext]):
+    """What a `call_model_input_filter` gets."""
+
+    model_data: ModelInputData
+    agent: AnyAgent
+    context: TContext | None
+
+
+CallModelInputFilter = Callable[[CallModelData[Any]], "ModelInputData | Awaitable[ModelInputData]"]
+"""Changes what a model sees, just before it is called; the history is not touched."""
+
+SessionInputCallback = Callable[[list[Item], list[Item]], "list[Item] | Awaitable[list[Item]]"]
+"""From the stored history and the new input to what the model sees; what is stored does not change (C1)."""
+
+
+@dataclass
+class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
+    """What an `output_guardrail_blocked_message` function gets; never the output itself."""
+
+    default_message: str
+    guardrail_name: str
+    agent: AnyAgent
+    run_context: RunContextWrapper[TContext]
+
+
+OutputGuardrailBlockedMessageFormatter = Callable[[OutputGuardrailBlockedMessageArgs[Any]], "str | None"]
+"""Makes the text that stands in the place of a withheld output; None keeps the default."""
+
+
+@dataclass
+class ToolExecutionConfig:
+    """How the tool calls of a turn are run."""
+
+    max_function_tool_concurrency: int | None = None
+    """How many function calls of one turn run at once; None: all of them."""
+
+    pre_approval_tool_input_guardrails: bool = False
+    """Whether a tool's input guardrails are asked before a person is, and not only before the call."""
+
+    def __post_init__(self) -> None:
+        limit: Any = self.max_function_tool_concurrency
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidSettingError(
+                f"max_function_tool_concurrency={limit!r} lets no tool run", "Give a whole number from 1, or None."
+            )
+        if not isinstance(self.pre_approval_tool_input_guardrails, bool):
+            raise InvalidSettingError("pre_approval_tool_input_guardrails is no bool", "Give True or False.")
+
+
+def _trace_content_by_default() -> bool:
+    """Whether traces hold what was said: not unless the environment asks for it, because traces are kept elsewhere."""
+    names = ("STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA")
+    value = next((os.environ[name] for name in names if name in os.environ), "")
+    return value.strip().lower() in ("1", "true", "yes", "on")
+
+
+@dataclass
+class RunConfig:
+    """Settings of one run, or of all the runs it is given to."""
+
+    model: str | Model | None = None
+    """Used in place of every agent's own model."""
+
+    model_provider: ModelProvider | None = None
+    """Finds models by name; None: the default provider."""
+
+    model_settings: ModelSettings | None = None
+    """Laid over every agent's own settings."""
+
+    handoff_input_filter: HandoffInputFilter | None = None
+    """For handoffs that have none of their own."""
+
+    nest_handoff_history: bool = False
+    """Whether a handoff folds the conversation so far into one message, where no filter is set."""
+
+    handoff_history_mapper: HandoffHistoryMapper | None = None
+    """How it is folded."""
+
+    input_guardrails: list[InputGuardrail[Any]] | None = None
+    """Asked beside those of the first agent."""
+
+    output_guardrails: list[OutputGuardrail[Any]] | None = None
+    """Asked beside those of the last agent."""
+
+    tracing_disabled: bool = False
+    """Whether the run leaves no trace."""
+
+    tracing: Any = None
+    """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one.
+
+    The SDK's `{"api_key": ...}` is taken and has no effect: traces go where the provider sends them.
+    """
+
+    trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
+    """Whether traces hold what was said. Off by default (STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""
+
+    workflow_name: str = "Agent workflow"
+    """The name of the trace."""
+
+    trace_id: str | None = None
+    """Kept as an attribute; OpenTelemetry makes its own ids."""
+
+    group_id: str | None = None
+    """What traces of one conversation share."""
+
+    trace_metadata: dict[str, Any] | None = None
+    """More about the trace."""
+
+    session_input_callback: SessionInputCallback | None = None
+    """Makes what the model sees from the stored history and the new input."""
+
+    call_model_input_filter: CallModelInputFilter | None = None
+    """Changes what a model sees, just before it is called."""
+
+    tool_error_formatter: ToolErrorFormatter | None = None
+    """Replaces the texts that a model reads about rejected calls, unknown tools and failures."""
+
+    session_settings: SessionSettings | None = None
+    """Laid over the session's own settings."""
+
+    reasoning_item_id_policy: ReasoningItemIdPolicy | None = None
+    """Whether reasoning items keep their ids in what the model sees."""
+
+    sandbox: Any = None
+    """Not available in standfast: anything but None is refused."""
+
+    tool_execution: ToolExecutionConfig | None = None
+    """How the tool calls of a turn are run."""
+
+    tool_not_found_behavior: ToolNotFoundBehavior = "raise_error"
+    """Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+
+    tool_name_collision_policy: ToolNameCollisionPolicy = "warn"
+    """Whether two tools with one name are an error, or the last one wins."""
+
+    output_guardrail_blocked_message: str | OutputGuardrailBlockedMessageFormatter | None = None
+    """What stands in the place of a tool's result that was the final output and tripped an output guardrail."""
+
+    run_id: str | None = field(default=None, kw_only=True)
+    """The run's name as a writer: running again under the same name goes on where it was torn (C12)."""
+
+    run_store: RunStore | Literal["auto"] | None = field(default="auto", kw_only=True)
+    """Where the run is saved. "auto": beside the session, if its store can; None: nowhere."""
+
+    save: Literal["auto", "never"] = field(default="auto", kw_only=True)
+    """"auto": the run is saved whenever its promises need it; "never": not even with a run store."""
+
+    concurrency: Concurrency = field(default="wait", kw_only=True)
+    """What happens when another run has the session: wait for it, be refused, or write beside it (C13)."""
+
+    unfinished: Unfinished | None = field(default=None, kw_only=True)
+    """Policy of a new run towards another run of the conversation that has not ended (C15).
+
+    "settle": close and store a run that lost its worker, show the model a run that waits for a person; "resume": let
+    a run that lost its worker, or was decided about, finish first, and show the model what stays open; "refuse": raise
+    UnfinishedRunError before anything runs; "ignore": neither look for such runs nor show them. None: "settle", and
+    "resume" for a job of a queue. A run that is resumed never settles another one: "settle" is "resume" there.
+    """
+
+    lease_ttl_s: float = field(default=15.0, kw_only=True)
+    """How long the session stays taken if this process dies; renewed while it lives."""
+
+    lease_wait_s: float = field(default=40.0, kw_only=True)
+    """How long to wait for another run to give the session up: longer than the lease of a dead one lives."""
+
+    close_session: bool = field(default=False, kw_only=True)
+    """Whether the run closes the session it was given (C14)."""
+
+    def __post_init__(self) -> None:
+        if self.model_settings is not None:
+            self.model_settings = coerce_model_settings(self.model_settings, owner="RunConfig model_settings")
+        if self.session_settings is not None:
+            self.session_settings = coerce_session_settings(self.session_settings)
+        if self.tool_execution is not None:
+            self.tool_execution = _coerce(self.tool_execution, ToolExecutionConfig, "run_config.tool_execution")
+        self._check_kinds()
+        self._check_choices()
+        if self.sandbox is not None:
+            raise UserError("RunConfig.sandbox is not available", "Leave it out; standfast has no sandbox.")
+        if self.run_id is not None:
+            check_run_id(self.run_id)
+        if self.output_guardrail_blocked_message == "":
+            raise InvalidSettingError("output_guardrail_blocked_message is empty", "Give a text, or None.")
+        check_seconds("RunConfig.lease_ttl_s", self.lease_ttl_s, is_ttl=True)
+        check_seconds("RunConfig.lease_wait_s", self.lease_wait_s)
+
+    def _check_kinds(self) -> None:
+        for name, (fits, wanted) in _KINDS.items():
+            value = getattr(self, name)
+            # Most are as they are unless somebody sets them, and those are known to fit: a run without settings of its
+            # own makes a config, too.
+            if value is not getattr(RunConfig, name, _MISSING) and not fits(value):
+                raise SettingTypeError(f"RunConfig.{name} is a {type(value).__name__}", f"Give {wanted}.")
+
+    def _check_choices(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                known = ", ".join(repr(choice) for choice in choices)
+                raise InvalidSettingError(f"{name}={getattr(self, name)!r} is no choice", f"Choose one of {known}.")
+
+
+_MISSING = object()
+
+
+def _has(*attributes: str) -> Callable[[Any], bool]:
+    """Whether a value is None or can do what a run asks of it; what was written for the SDK serves as well."""
+    return lambda value: value is None or all(callable(getattr(value, name, None)) for name in attributes)
+
+
+def _is_tracing(value: object) -> bool:
+    # "api_key" is the SDK's: traces go where the OpenTelemetry provider sends them, so it is taken and not used.
+    return value is None or (isinstance(value, Mapping) and set(value) <= {"tracer_provider", "api_key"})
+
+
+def _is_guardrail_list(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list) and all(callable(getattr(one, "guardrail_function", None)) for one in value)
+    )
+
+
+_FUNCTION = (lambda value: value is None or callable(value), "a function, or None")
+_BOOL = (lambda value: isinstance(value, bool), "True or False")
+_TEXT = (lambda value: value is None or isinstance(value, str), "a string, or None")
+_GUARDRAILS = (_is_guardrail_list, "a list of guardrails, as @input_guardrail and @output_guardrail make them")
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (
+        lambda value: isinstance(value, str) or _has("get_response", "stream_response")(value),
+        "a model's name, or an object with get_response and stream_response",
+    ),
+    "model_provider": (_has("get_model"), "an object with get_model(name)"),
+    "handoff_input_filter": _FUNCTION,
+    "nest_handoff_history": _BOOL,
+    "handoff_history_mapper": _FUNCTION,
+    "input_guardrails": _GUARDRAILS,
+    "output_guardrails": _GUARDRAILS,
+    "tracing_disabled": _BOOL,
+    "tracing": (_is_tracing, "{'tracer_provider': an OpenTelemetry TracerProvider}"),
+    "trace_include_sensitive_data": _BOOL,
+    "workflow_name": (lambda value: isinstance(value, str), "a string"),
+    "trace_id": _TEXT,
+    "group_id": _TEXT,
+    "trace_metadata": (lambda value: value is None or isinstance(value, Mapping), "a dict, or None"),
+    "session_input_callback": _FUNCTION,
+    "call_model_input_filter": _FUNCTION,
+    "tool_error_formatter": _FUNCTION,
+    "output_guardrail_blocked_message": (
+        lambda value: value is None or isinstance(value, str) or callable(value),
+        "a text, a function or None",
+    ),
+    "run_store": (
+        lambda value: value == "auto" or _has("save_run", "load_run")(value),
+        "a RunStore, 'auto' (beside the session) or None (nowhere)",
+    ),
+    "close_session": _BOOL,
+}
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "tool_not_found_behavior": ("raise_error", "return_error_to_model"),
+    "tool_name_collision_policy": ("warn", "error"),
+    "reasoning_item_id_policy": (None, "preserve", "omit"),
+    "concurrency": ("wait", "reject", "allow"),
+    "save": ("auto", "never"),
+    "unfinished": (None, "settle", "resume", "refuse", "ignore"),
+}
+
+
+def check_max_turns(max_turns: object) -> None:
+    """Refuse what is no number of turns: a saved run could not be read again."""
+    if max_turns is not None and type(max_turns) is not int:
+        raise SettingTypeError(
+            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
+        )
+
+
+def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:
+    """`value` as a RunConfig: an instance is kept, a mapping is read, None gives the defaults.
+
+    Raises SettingTypeError (a TypeError) for a key that is no setting and for any other kind of value.
+    """
+    return RunConfig() if value is None else _coerce(value, RunConfig, "run_config")
+
+
+def _coerce(value: object, kind: type[C], owner: str) -> C:
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise SettingTypeError(
+            f"{owner} is a {type(value).__name__}", f"Give a {kind.__name__} or a dict with its field names."
+        )
+    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # every kind here is a dataclass
+    unknown = sorted(str(key) for key in value if key not in known)
+    if unknown:
+        raise SettingTypeError(f"{owner} has no setting {', '.join(unknown)}", "Check the spelling.")
+    return kind(**value)

@@ -1,0 +1,17 @@
+"""Checking seconds: the one rule for what a duration may be."""
+
+from __future__ import annotations
+
+import math
+
+from standfast._src.base.errors import InvalidSettingError, SettingTypeError
+
+
+def check_seconds(name: str, value: object, *, is_ttl: bool = False) -> float:
+    """The number of seconds itself; raises if it is none, or means nothing. A time to live is finite and above zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingTypeError(f"{name} is a {type(value).__name__}", "Give a number of seconds.")
+    if math.isnan(value) or value < 0 or (is_ttl and (value == 0 or math.isinf(value))):
+        wanted = "a finite number of seconds above zero" if is_ttl else "a number of seconds, zero or more"
+        raise InvalidSettingError(f"{name} is {value!r}", f"Give {wanted}.")
+    return float(value)

@@ -1,0 +1,64 @@
+"""What an operator is told: for each thing worth knowing one log line, and one event on the span it happens in.
+
+Ids, numbers and seconds, never what was said. The lines are all in one table here, and the page on tracing prints it.
+Whoever makes spans adds itself with `subscribe`; nothing here knows what a span is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from standfast._src.base.logs import logger as _log
+
+EVENTS: Mapping[str, tuple[int, str]] = {
+    "lease_waited": (logging.INFO, "%(holder)s waited %(seconds).1f s for session %(session)r"),
+    "lease_taken_over": (logging.WARNING, "%(holder)s took %(what)s over from %(before)s, which had not given it back"),
+    "run_resumed": (logging.INFO, "run %(run)s is resumed; it was %(status)s"),
+    "run_unfinished": (logging.INFO, "run %(run)s of this conversation had not ended (%(found)s): %(done)s"),
+    "outcome_unknown": (logging.WARNING, "what became of %(what)s of run %(run)s is not known: %(done)s"),
+    "session_repaired": (logging.WARNING, "session %(session)r was repaired: %(count)d records were taken out"),
+    "store_retried": (
+        logging.WARNING,
+        "%(store)s was asked again %(count)d times, for %(seconds).1f s, %(what)s: %(reason)s",
+    ),
+}
+"""The name of each event, the level of its line, and the line; the names in it are the event's attributes."""
+
+Fact = str | int | float
+Watcher = Callable[[str, Mapping[str, Fact]], None]
+
+SELDOM_S = 60.0
+# A server that is away is away for all who ask: one line tells as much as one for each of them.
+
+_watchers: list[Watcher] = []
+_told_at: dict[tuple[str, str], float] = {}
+
+
+def subscribe(watcher: Watcher) -> None:
+    """Tell this one too, for as long as the process lives."""
+    if watcher not in _watchers:
+        _watchers.append(watcher)
+
+
+def emit(event: str, **facts: Fact) -> None:
+    """Log that something happened, and tell whoever makes spans."""
+    level, line = EVENTS[event]
+    _log.log(level, line, facts)
+    _show(event, facts)
+
+
+def tell_seldom(event: str, about: str, **facts: Fact) -> None:
+    """Log that something happened, at most once in `SELDOM_S` for each `about`; those who make spans learn of each."""
+    now, last = time.monotonic(), _told_at.get((event, about))
+    if last is None or now - last >= SELDOM_S:
+        _told_at[event, about] = now
+        level, line = EVENTS[event]
+        _log.log(level, line, facts)
+    _show(event, facts)
+
+
+def _show(event: str, facts: Mapping[str, Fact]) -> None:
+    for watcher in _watchers:
+        watcher(event, facts)

@@ -1,0 +1,143 @@
+"""Which `openai` client a request goes out on, and who closes it.
+
+A client that was handed in is the caller's: it is used as it is and never closed. Clients that we make are ours: one
+for each event loop, because a pooled connection belongs to the loop that opened it, closed by `aclose`. `openai` is
+imported only when a client has to be made.
+
+Retries of the client itself are switched off for requests that a server adds to a conversation (a silent second try
+after a timeout could double a turn) and for those the runner has a retry policy for (two layers of retries multiply).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+from standfast._src.base.errors import UserError
+from standfast._src.base.extras import needed_by
+from standfast._src.models.default_models import default_model
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+ClientSource: TypeAlias = "Callable[[], AsyncOpenAI]"
+
+
+class OwnClients:
+    """Makes a client for each event loop that asks, and closes them."""
+
+    def __init__(self, **options: str | None) -> None:
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+
+    def __call__(self) -> AsyncOpenAI:
+        """The client of the running loop."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = make_client(self._options)
+        return client
+
+    async def aclose(self) -> None:
+        """Close the running loop's client. Those of loops that have ended have nothing left to close with."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+
+def make_client(options: dict[str, Any]) -> AsyncOpenAI:
+    """A new client; without a key it says where one can come from."""
+    with needed_by("a model of OpenAI's, or one with its protocol,"):
+        from openai import AsyncOpenAI, OpenAIError
+    try:
+        return AsyncOpenAI(**options)
+    except OpenAIError as error:
+        raise UserError(
+            f"no OpenAI client can be made: {str(error).rstrip('.')}",
+            "Set OPENAI_API_KEY, call set_default_openai_key or set_default_openai_client, or give the provider a key.",
+        ) from error
+
+
+class ClientHolder:
+    """A model's way to its client: the one it was given, or the source's, with its own retries on or off."""
+
+    def __init__(self, client: AsyncOpenAI | None = None, source: ClientSource | None = None) -> None:
+        self._client, self._source = client, source
+        self._own = None if client is not None or source is not None else OwnClients()
+        self._without_retries: tuple[AsyncOpenAI, AsyncOpenAI] | None = None
+
+    def get(self, *, retries: bool) -> AsyncOpenAI:
+        """The client to send with."""
+        client = self._client if self._client is not None else self._make_client()
+        if retries or getattr(client, "max_retries", None) == 0:
+            return client
+        if self._without_retries is None or self._without_retries[0] is not client:
+            self._without_retries = (client, client.with_options(max_retries=0))
+        return self._without_retries[1]
+
+    def _make_client(self) -> AsyncOpenAI:
+        source = self._source if self._source is not None else self._own
+        assert source is not None  # the constructor made one if it was given none
+        return source()
+
+    async def aclose(self) -> None:
+        """Close what this model opened itself; nothing that was given to it."""
+        self._without_retries = None
+        if self._own is not None:
+            await self._own.aclose()
+
+
+# --- defaults of the process -----------------------------------------------------------------------------------------
+
+
+class _Defaults:
+    key: str | None = None
+    client: AsyncOpenAI | None = None
+    use_responses: bool = True
+
+
+def set_default_openai_key(key: str | None, use_for_tracing: bool = True) -> None:
+    """The key for clients that standfast makes. `use_for_tracing` is taken for the SDK's sake and has no effect.
+
+    None takes back what was set, for instance at the end of a test.
+    """
+    _Defaults.key = key
+
+
+def set_default_openai_client(client: AsyncOpenAI | None, use_for_tracing: bool = True) -> None:
+    """The client to use where none is given; it stays the caller's to close.
+
+    None takes back what was set, for instance at the end of a test.
+    `use_for_tracing` is taken for the SDK's sake and has no effect: traces go where OpenTelemetry sends them.
+    """
+    _Defaults.client = client
+
+
+def set_default_openai_api(api: Literal["chat_completions", "responses"]) -> None:
+    """The API that models found by name are asked through."""
+    if api not in ("chat_completions", "responses"):
+        raise UserError(f"{api!r} is not an API of OpenAI's", "Use 'responses' or 'chat_completions'.")
+    _Defaults.use_responses = api == "responses"
+
+
+def default_client() -> AsyncOpenAI | None:
+    """The client that was set for the whole process."""
+    return _Defaults.client
+
+
+def default_key() -> str | None:
+    """The key that was set for the whole process."""
+    return _Defaults.key
+
+
+def uses_responses_by_default() -> bool:
+    """Whether models found by name use the Responses API."""
+    return _Defaults.use_responses
+
+
+def get_default_model() -> str:
+    """The model that is meant where none is named."""
+    return default_model(os.environ)

@@ -1,0 +1,98 @@
+"""The id under which a program's runs are registered at OpenAI, and who is asked for it.
+
+standfast sends no traces to OpenAI, so there the id registers nothing; it is put on the metadata of a program's
+traces, which go where OpenTelemetry sends them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from standfast._src.base.errors import SettingTypeError
+
+OPENAI_HARNESS_ID_TRACE_METADATA_KEY = "agent_harness_id"
+"""The key of the id in the metadata of a trace."""
+
+_VARIABLE = "OPENAI_AGENT_HARNESS_ID"
+
+
+@dataclass(frozen=True)
+class OpenAIAgentRegistrationConfig:
+    """What a program says about its registration: the id, or None to look elsewhere."""
+
+    harness_id: str | None
+
+
+@dataclass(frozen=True)
+class ResolvedOpenAIAgentRegistrationConfig:
+    """The id that counts."""
+
+    harness_id: str
+
+
+class _Default:
+    config: OpenAIAgentRegistrationConfig | None = None
+
+
+def set_default_openai_agent_registration(config: OpenAIAgentRegistrationConfig | dict[str, Any] | None) -> None:
+    """The registration of providers that are given none; None goes back to the environment's."""
+    _Default.config = None if config is None else _read(config)
+
+
+set_default_openai_agent_registration_config = set_default_openai_agent_registration
+"""`set_default_openai_agent_registration` under the name it has in `agents.models.openai_agent_registration`."""
+
+
+def set_default_openai_harness(harness_id: str | None) -> None:
+    """The id of providers that are given none; None goes back to the environment's."""
+    _Default.config = None if harness_id is None else OpenAIAgentRegistrationConfig(harness_id)
+
+
+def get_default_openai_agent_registration_config() -> OpenAIAgentRegistrationConfig | None:
+    """The registration that was set for the process."""
+    return _Default.config
+
+
+def resolve_openai_agent_registration_config(
+    config: OpenAIAgentRegistrationConfig | dict[str, Any] | None,
+) -> ResolvedOpenAIAgentRegistrationConfig | None:
+    """The id that counts: this one's, the process's, or that of OPENAI_AGENT_HARNESS_ID; None if nobody names one."""
+    given = None if config is None else _read(config).harness_id
+    default = None if _Default.config is None else _Default.config.harness_id
+    for candidate in (given, default, os.environ.get(_VARIABLE)):
+        if candidate is not None and candidate.strip():
+            return ResolvedOpenAIAgentRegistrationConfig(candidate.strip())
+    return None
+
+
+def resolve_openai_harness_id_for_model_provider(model_provider: object) -> str | None:
+    """The id of this provider, or the one that counts where none is given."""
+    for provider in (model_provider, getattr(model_provider, "openai_provider", None)):
+        own = getattr(getattr(provider, "agent_registration", None), "harness_id", None)
+        if isinstance(own, str) and own.strip():
+            return own
+    found = resolve_openai_agent_registration_config(None)
+    return None if found is None else found.harness_id
+
+
+def add_openai_harness_id_to_metadata(
+    metadata: dict[str, Any] | None, *, model_provider: object
+) -> dict[str, Any] | None:
+    """The metadata of a trace with the id, unless it has one already or there is none."""
+    harness_id = resolve_openai_harness_id_for_model_provider(model_provider)
+    if harness_id is None or (metadata is not None and OPENAI_HARNESS_ID_TRACE_METADATA_KEY in metadata):
+        return metadata
+    return {**(metadata or {}), OPENAI_HARNESS_ID_TRACE_METADATA_KEY: harness_id}
+
+
+def _read(config: OpenAIAgentRegistrationConfig | Mapping[str, Any]) -> OpenAIAgentRegistrationConfig:
+    if isinstance(config, OpenAIAgentRegistrationConfig):
+        return config
+    if isinstance(config, Mapping) and config.keys() <= {"harness_id"}:
+        return OpenAIAgentRegistrationConfig(config.get("harness_id"))
+    raise SettingTypeError(
+        f"a {type(config).__name__} is no registration", "Give OpenAIAgentRegistrationConfig(harness_id=...)."
+    )

@@ -1,0 +1,1 @@
+"""Voice calls: the state machine, the session around it, and its transports."""

@@ -1,0 +1,121 @@
+"""Voice agents: instructions, tools and handoffs, as data. The model and its voice belong to the call, not to them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, overload
+
+from standfast._src.agents.agent import INSTRUCTIONS, AgentBase, check_kinds
+from standfast._src.agents.context import RunContextWrapper, TContext
+from standfast._src.agents.guardrails import OutputGuardrail
+from standfast._src.agents.handoffs import Handoff, OnHandoffWithInput, OnHandoffWithoutInput, THandoffInput, handoff
+from standfast._src.agents.hooks import AgentHooksBase, RunHooksBase
+from standfast._src.agents.prompts import Prompt
+from standfast._src.base.aio import maybe_await
+from standfast._src.base.logs import logger
+from standfast._src.tools.function_tool import ToolEnabled
+
+RealtimeAgentHooks: TypeAlias = AgentHooksBase[TContext, "RealtimeAgent[Any]"]
+"""Hooks of one voice agent."""
+
+RealtimeRunHooks: TypeAlias = RunHooksBase[TContext, "RealtimeAgent[Any]"]
+"""Hooks of a voice call: `RealtimeRunner.run(hooks=...)`."""
+
+
+Instructions: TypeAlias = Callable[[RunContextWrapper[Any], "RealtimeAgent[Any]"], str | Awaitable[str]]
+"""Makes the system prompt of an agent for a call."""
+
+
+@dataclass(eq=False)
+class RealtimeAgent(AgentBase[TContext]):
+    """An agent that talks."""
+
+    instructions: str | Instructions | None = None
+    """The system prompt: a text, or a function of the context and the agent."""
+
+    prompt: Prompt | None = None
+    """A prompt in the provider's library."""
+
+    handoffs: list[RealtimeAgent[Any] | Handoff[TContext, RealtimeAgent[Any]]] = field(default_factory=list)
+    """Who it may hand the call to."""
+
+    output_guardrails: list[OutputGuardrail[TContext]] = field(default_factory=list)
+    """Look at what it says while it says it, and at the end of every reply."""
+
+    hooks: RealtimeAgentHooks[TContext] | None = None
+    """Called at this agent's turning points."""
+
+    def __post_init__(self) -> None:
+        check_kinds(self, "RealtimeAgent", _KINDS)
+
+    def clone(self, **changes: Any) -> RealtimeAgent[TContext]:
+        """A copy with some fields changed; lists that are not given are shared with this agent."""
+        return dataclasses.replace(self, **changes)
+
+    async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
+        """The system prompt for this call."""
+        if callable(self.instructions):
+            return await maybe_await(self.instructions(run_context, self))
+        if self.instructions is not None and not isinstance(self.instructions, str):
+            logger.error("the instructions of voice agent %r are neither text nor a function", self.name)
+            return None
+        return self.instructions
+
+
+_KINDS = {
+    "name": (str, "a string"),
+    "tools": (list, "a list"),
+    "handoffs": (list, "a list"),
+    "instructions": INSTRUCTIONS,
+}
+
+
+@overload
+def realtime_handoff(
+    agent: RealtimeAgent[TContext],
+    *,
+    tool_name_override: str | None = None,
+    tool_description_override: str | None = None,
+    is_enabled: ToolEnabled = True,
+) -> Handoff[TContext, RealtimeAgent[TContext]]: ...
+
+
+@overload
+def realtime_handoff(
+    agent: RealtimeAgent[TContext],
+    *,
+    on_handoff: OnHandoffWithInput[THandoffInput],
+    input_type: type[THandoffInput],
+    tool_name_override: str | None = None,
+    tool_description_override: str | None = None,
+    is_enabled: ToolEnabled = True,
+) -> Handoff[TContext, RealtimeAgent[TContext]]: ...
+
+
+@overload
+def realtime_handoff(
+    agent: RealtimeAgent[TContext],
+    *,
+    on_handoff: OnHandoffWithoutInput,
+    tool_name_override: str | None = None,
+    tool_description_override: str | None = None,
+    is_enabled: ToolEnabled = True,
+) -> Handoff[TContext, RealtimeAgent[TContext]]: ...
+
+
+def realtime_handoff(
+    agent: RealtimeAgent[TContext],
+    tool_name_override: str | None = None,
+    tool_description_override: str | None = None,
+    on_handoff: OnHandoffWithInput[Any] | OnHandoffWithoutInput | None = None,
+    input_type: type[Any] | None = None,
+    is_enabled: ToolEnabled = True,
+) -> Handoff[TContext, RealtimeAgent[TContext]]:
+    """A handoff to this agent. There is no input filter: the conversation is on the server."""
+    made: Any = handoff
+    result: Handoff[TContext, RealtimeAgent[TContext]] = made(
+        agent, tool_name_override, tool_description_override, on_handoff, input_type, is_enabled=is_enabled
+    )
+    return result

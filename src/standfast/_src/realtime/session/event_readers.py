@@ -1,0 +1,70 @@
+"""Readers of a session: each sees every event, and ends with the session or when it falls too far behind."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable
+
+from standfast._src.realtime.session.call_scope import CallScope
+from standfast._src.realtime.session.event_queue import BoundedEventQueue
+from standfast._src.realtime.session_events import RealtimeAudio, RealtimeSessionEvent
+
+
+class EventIterator:
+    """One reader of a session: sees every event from when it began, and ends with the session."""
+
+    def __init__(
+        self,
+        scope: CallScope,
+        outlet: BoundedEventQueue,
+        *,
+        is_over: Callable[[], bool],
+        failure: Callable[[], BaseException | None],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._scope, self._outlet = scope, outlet
+        self._is_over, self._failure, self._close = is_over, failure, close
+        self._take = scope.take
+        # Whoever leaves the loop early does not say so: then nothing must be kept for them.
+        weakref.finalize(self, scope.forget_outlet, outlet)
+
+    def __aiter__(self) -> EventIterator:
+        return self
+
+    async def __anext__(self) -> RealtimeSessionEvent:
+        outlet = self._outlet
+        audio = outlet.next_audio
+        if audio is not None:  # its raw event was read just now
+            outlet.next_audio = None
+            before = outlet.taken
+            outlet.taken = audio
+            if before is None or before.item_id != audio.item_id:
+                self._take(audio, before)
+            return audio
+        while True:
+            event = outlet.get()
+            if event is not None:
+                if type(event) is RealtimeAudio:  # nobody wants raw events
+                    before = outlet.taken
+                    outlet.taken = event
+                    if before is None or before.item_id != event.item_id:
+                        self._take(event, before)
+                return event
+            if self._scope.may_be_over:
+                await self._end_if_over()
+            waiter = outlet.waiter = asyncio.get_running_loop().create_future()
+            try:
+                await waiter
+            finally:
+                if outlet.waiter is waiter:
+                    outlet.waiter = None
+
+    async def _end_if_over(self) -> None:
+        """Raise what ends the reading, if something does: why the call cannot go on, or that it is over."""
+        error = self._failure()
+        if error is not None:
+            await self._close()
+            raise error
+        if self._is_over() or self._scope.stream_ended:
+            raise StopAsyncIteration

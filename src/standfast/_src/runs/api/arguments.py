@@ -1,0 +1,138 @@
+"""From the arguments of a call to one attempt at a run: everything that can be refused before anything is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.context import wrapper_of
+from standfast._src.agents.error_handlers import RunErrorHandlers, check_error_handlers
+from standfast._src.agents.hooks import RunHooksBase, check_hooks
+from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
+from standfast._src.base.errors import InvalidSettingError, SettingTypeError
+from standfast._src.base.json_values import Item
+from standfast._src.exports.lazy import edge
+from standfast._src.models.interface import ModelProvider
+from standfast._src.runs.api.run_state import RunState, with_context
+from standfast._src.runs.loop.conversation_owner import owner_of, owner_on_resume, refuse_early
+from standfast._src.runs.loop.event_queue import EventQueue
+from standfast._src.runs.loop.run_attempt import RunAttempt
+from standfast._src.runs.loop.run_scope import Beside, ResumedRun, RunArguments, Tracer
+from standfast._src.sessions.protocol import Session
+
+
+def check_agent(agent: object) -> None:
+    """Raise SettingTypeError, a TypeError, if this cannot be run."""
+    if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
+        raise SettingTypeError(
+            f"a {type(agent).__name__} is not an agent", "Pass an Agent, or what has its attributes."
+        )
+
+
+def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
+    """Starting agents by the name that runs know them by; raises if one is none, or two have one name."""
+    given = [agents] if isinstance(agents, Agent) else list(agents)
+    found: dict[str, Agent[Any]] = {}
+    for agent in given:
+        check_agent(agent)
+        if found.setdefault(agent.name, agent) is not agent:
+            raise InvalidSettingError(
+                f"two agents are named {agent.name!r}, and a run knows the one it was started with by its name",
+                "Give each starting agent a name of its own.",
+            )
+    return found
+
+
+class StartOptions(NamedTuple):
+    """What the three ways to run an agent have in common besides the agent and its input."""
+
+    context: object = None
+    max_turns: int | None = DEFAULT_MAX_TURNS
+    hooks: RunHooksBase[Any, Any] | None = None
+    run_config: RunConfig | dict[str, Any] | None = None
+    error_handlers: RunErrorHandlers[Any] | dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    auto_previous_response_id: bool = False
+    conversation_id: str | None = None
+    session: Session | None = None
+    beside: Beside | None = None
+    """What other runs of the conversation are resumed with, where they are to finish first (C15)."""
+
+
+def start(
+    agent: Agent[Any],
+    given: str | list[Item] | RunState[Any],
+    options: StartOptions,
+    *,
+    events: EventQueue | None = None,
+    resumed: ResumedRun | None = None,
+) -> RunAttempt:
+    """One attempt at a run, its arguments checked; raises what can be known to be wrong before anything is done."""
+    hooks, max_turns, session = options.hooks, options.max_turns, options.session
+    check_agent(agent)
+    check_hooks(hooks)
+    check_max_turns(max_turns)
+    config = coerce_run_config(options.run_config)
+    check_error_handlers(options.error_handlers)
+    owner = owner_of(session, options.conversation_id, options.previous_response_id, options.auto_previous_response_id)
+    context = options.context
+    if isinstance(given, RunState):
+        owner = owner_on_resume(given._run, owner)
+        # One that is being resumed is refused later; until then its decisions belong to whoever resumes it.
+        if not given._is_busy:
+            given._take_decisions()
+        wrapper = with_context(given._wrapper, context)
+        max_turns = given._run.spec.max_turns
+        resumed, given = resumed or given._saved, ""
+    else:
+        wrapper = wrapper_of(context)
+    attempt = RunAttempt(
+        RunArguments(
+            agent=agent,
+            given_input=given,
+            wrapper=wrapper,
+            config=config,
+            provider=partial(_provider_of, config),
+            owner=owner,
+            session=session,
+            hooks=hooks,
+            max_turns=max_turns,
+            error_handlers=options.error_handlers,  # type: ignore[arg-type]  # a dict with these keys, as was checked
+            events=events,
+            tracer=tracer_for(config),
+            resumed=resumed,
+            beside=options.beside,
+        )
+    )
+    refuse_early(attempt.scope.graph, owner, config)
+    return attempt
+
+
+# --- what is looked up late ------------------------------------------------------------------------------------------
+
+
+def _provider_of(config: RunConfig) -> ModelProvider:
+    return config.model_provider if config.model_provider is not None else default_provider()
+
+
+def default_provider() -> ModelProvider:
+    """The one provider of this process that runs use which name none."""
+    global _provider
+    if _provider is None:
+        made: ModelProvider = edge("_src.models.providers.provider").MultiProvider()
+        _provider = made
+    return _provider
+
+
+_provider: ModelProvider | None = None
+
+
+def tracer_for(config: RunConfig) -> Tracer | None:
+    """Whoever traces runs; None where the program has set up no tracing, and then OpenTelemetry is not even loaded."""
+    if config.tracing_disabled or (config.tracing is None and "opentelemetry.trace" not in sys.modules):
+        return None
+    tracer: Tracer | None = edge("_src.tracing.opentelemetry_spans").tracer_for(config)
+    return tracer

@@ -1,0 +1,329 @@
+"""A run as JSON and back: a saved run is the run, and wants the same.
+
+One version number; each older version has one small upgrade step in `upgrades.py`, and a newer or foreign one is
+refused by name (D9). A payload is data: it is checked against the types and against itself, and nothing in it can
+name code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from standfast._src.base.errors import RunStateError
+from standfast._src.base.json_values import Item, decode_value, encode_value
+from standfast._src.runs.engine.advance import refuse_settled
+from standfast._src.runs.engine.append_log import NOT_OF_THE_TYPE, convert, encode_record, plain
+from standfast._src.runs.engine.decisions import decisions_of
+from standfast._src.runs.engine.run import Decision, Run, Turn
+from standfast._src.runs.engine.run_store import LogTail, SavedRun
+from standfast._src.runs.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
+
+ENDED = frozenset({"done", "failed", "cancelled"})
+"""The statuses of a saved run that nobody is at and that waits for nobody."""
+
+LOGS = ("ledger", "responses", "views", "results", "decided")
+
+
+def encode_run(run: Run) -> dict[str, Any]:
+    """The whole run as a JSON object."""
+    return {"schema": SCHEMA, "version": VERSION, **plain(run)}
+
+
+def decode_run(payload: object) -> Run:
+    """The run a payload holds; raises RunStateError for anything that is not one, before anything is used of it."""
+    data = upgrade(payload)
+    try:
+        run = convert({name: value for name, value in data.items() if name not in ("schema", "version")}, Run)
+    except NOT_OF_THE_TYPE as error:
+        raise _unreadable(str(error)) from None
+    _check(run)
+    return run
+
+
+class SavedContext(Struct, frozen=True, omit_defaults=True):
+    """A context as JSON, and the way it was written down."""
+
+    via: Literal["none", "mapping", "asdict", "model_dump", "omitted", "context_serializer"]
+    value: Item | None
+    type_name: str | None = field(default=None, name="class")
+
+    def __post_init__(self) -> None:
+        if (self.via == "none") is not (self.value is None):
+            raise ValueError("a context has a value, and no context has none")
+
+
+class BesideRun(Struct, frozen=True):
+    """What a saved state has beside the run itself."""
+
+    revision: Annotated[int, Meta(ge=0)] = 0
+    saved_context: SavedContext = SavedContext("none", None)
+    usage: Item | None = None
+    decisions: tuple[Decision, ...] = ()
+
+
+class RunRecord:
+    """A run as a run store keeps it.
+
+    Of a run that ended in a session only that is kept, and how: what it came to is in the session. Without a session
+    the whole is kept, for a process that died before it could hand over the result.
+    """
+
+    def __init__(self, run: Run) -> None:
+        owner = run.spec.owner
+        self._run = run
+        self._only_ending = run.is_closed and owner.kind == "session"
+        self.run_id, self.status, self.agent = run.spec.run_id, run.status, run.progress.agent
+        self.session_id = owner.id if owner.kind == "session" else None
+
+    def head(self) -> bytes:
+        """The small part, whole."""
+        return encode_ending(self._run) if self._only_ending else encode_head(self._run)
+
+    def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
+        """What each log has beyond what is saved; of a run of which only its end is kept, nothing, from the start."""
+        return {name: LogTail(0, ()) for name in saved} if self._only_ending else encode_tails(self._run, saved)
+
+    def lengths(self) -> Mapping[str, int]:
+        """How long each log is."""
+        return {} if self._only_ending else _lengths(self._run)
+
+
+def encode_ending(run: Run) -> bytes:
+    """That a run ended, and how."""
+    ending = {
+        "status": run.status,
+        "agent": run.progress.agent,
+        "output": run.progress.output,
+        "tripped": run.tripped or run.withheld,
+        # Whose save this is: else a second resumer's would look like a repeat of the first one's.
+        "claim": run.progress.claim,
+        "settled_by": run.progress.settled_by,
+        # Which of its items in the session were its input: whoever reads its result later cannot tell by looking.
+        "input_count": run.spec.input_count,
+        "max_turns": run.spec.max_turns,
+    }
+    if decided := list(decisions_of(run)):
+        ending["decisions"] = decided
+    return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
+
+
+def encode_head(run: Run) -> bytes:
+    """The small part of a run: everything but the logs, with their lengths."""
+    parts = {"spec": run.spec, "progress": run.progress, "marks": run.marks, "turn": run.turn}
+    return encode_record({"schema": SCHEMA, "version": VERSION, **parts, "lengths": _lengths(run)})
+
+
+def _lengths(run: Run) -> dict[str, int]:
+    return {name: len(getattr(run, name)) for name in LOGS}
+
+
+def encode_tails(run: Run, saved: Mapping[str, int]) -> dict[str, LogTail]:
+    """What each log has beyond what is saved already."""
+    return {
+        name: LogTail(saved.get(name, 0), [encode_record(record) for record in records])
+        for name in LOGS
+        if (records := getattr(run, name).since(saved.get(name, 0)))
+    }
+
+
+def _own_head(head: bytes) -> dict[str, Any]:
+    """The head of a saved run of ours, of any version; empty for anything else."""
+    try:
+        known = decode_value(head)
+    except ValueError:
+        return {}
+    return known if isinstance(known, dict) and known.get("schema") in SCHEMAS else {}
+
+
+def has_ended(saved: SavedRun) -> bool:
+    """Whether only that the run ended, and how, was kept of it."""
+    return "ended" in _own_head(saved.head)
+
+
+def ending_of(saved: SavedRun) -> dict[str, Any] | None:
+    """How a run ended of which only that was kept: its status, its last agent and its output; None for any other."""
+    head = _own_head(saved.head)
+    return head if "ended" in head and "agent" in head else None
+
+
+class Ending(Struct, frozen=True):
+    """What is kept of a run that has ended in a session, as `encode_ending` writes it."""
+
+    status: Literal["done", "failed", "cancelled"]
+    agent: str
+    output: Any = None
+    tripped: bool = False
+    claim: str | None = None
+    settled_by: str | None = None
+    moved_to: str | None = None
+    input_count: Annotated[int, Meta(ge=0)] = 0
+    max_turns: int | None = None
+    decisions: tuple[Item, ...] = ()
+
+
+def check_ending(saved: SavedRun) -> Ending:
+    """How a run ended of which only that was kept, of the types that it must have; raises RunStateError."""
+    try:
+        return convert(_own_head(saved.head), Ending)
+    except NOT_OF_THE_TYPE as error:
+        raise _unreadable(str(error)) from None
+
+
+def is_left_open(head: bytes) -> bool:
+    """Whether a saved head is that of a run of ours that stopped without having ended, and has done something (C15)."""
+    known = _own_head(head)
+    progress, marks = known.get("progress"), known.get("marks") or {}
+    if not isinstance(progress, dict):
+        return False  # only its end was kept, or it is no run of ours
+    has_ended = progress.get("ended") or progress.get("verdict") == "tripped"
+    if not has_ended and (known.get("turn") or marks.get("stored") or marks.get("acknowledged")):
+        return True
+    return _conversation(known) is not None and _owes(known, has_ended=bool(has_ended))
+
+
+def _owes(known: dict[str, Any], *, has_ended: bool) -> bool:
+    """Of a head on a server's conversation: `Run.is_left_owing`, or what it may owe that has not ended."""
+    progress, marks, context = known["progress"], known.get("marks") or {}, known["spec"].get("context")
+    said = context if isinstance(context, dict) else {}
+    sent = marks.get("acknowledged", 0)
+    if progress.get("settled_by") is not None:
+        return False
+    if not sent:
+        return said.get("took_over") is True or (not has_ended and progress.get("outgoing") is not None)
+    length = (known.get("lengths") or {}).get("ledger", 0)
+    return has_ended and "inside" in said and bool(marks.get("owed") or sent < length)
+
+
+def may_go_on(status: str, head: bytes) -> bool:
+    """Whether whoever resumes this saved run, or voice call, could still make it do something."""
+    known = _own_head(head)
+    if not known:
+        return status not in ENDED
+    progress = known.get("progress")
+    if "ended" in known or not isinstance(progress, dict):
+        return False
+    # One that failed or was cut can be resumed: what it had not done yet is done then.
+    return not progress.get("ended") and progress.get("verdict") != "tripped"
+
+
+def encode_moved(run_id: str, agent: str, moved_to: str) -> bytes:
+    """The head of a run that goes on in another store: an end, for everybody who finds it here."""
+    ending = {"status": "cancelled", "agent": agent, "output": None, "settled_by": None, "moved_to": moved_to}
+    return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run_id, **ending})
+
+
+def conversation_of(head: bytes) -> str | None:
+    """The server's conversation that a saved head's run is on; None for a run that is on none."""
+    return _conversation(_own_head(head))
+
+
+def _conversation(known: dict[str, Any]) -> str | None:
+    spec = known.get("spec")
+    owner = spec.get("owner") if isinstance(spec, dict) else None
+    if not isinstance(owner, dict) or owner.get("kind") != "conversation" or not isinstance(owner.get("id"), str):
+        return None
+    found: str = owner["id"]
+    return found
+
+
+def settler_of(saved: SavedRun) -> str | None:
+    """The run that has settled a saved one, because its worker was gone; None if none has (C15)."""
+    ending = ending_of(saved)
+    return decode_saved(saved).progress.settled_by if ending is None else ending.get("settled_by")
+
+
+def decode_saved(saved: SavedRun) -> Run:
+    """The run a store holds."""
+    try:
+        stored = decode_value(saved.head)
+        logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}
+    except ValueError:
+        raise _unreadable("it is not JSON") from None
+    if has_ended(saved):
+        ending = ending_of(saved) or {}
+        refuse_settled(saved.run_id, ending.get("settled_by"), ending.get("moved_to"))
+        raise RunStateError(
+            f"run {saved.run_id!r} has ended and cannot be resumed",
+            "Start a new turn on the same session, with another run id.",
+        )
+    head = upgrade(stored)  # a record of another kind is named here, before anything of it is looked at
+    lengths = head.pop("lengths", None)
+    if not isinstance(lengths, dict):
+        raise _unreadable("its head is not one of ours")
+    for name, records in logs.items():
+        if name in head and name not in stored:
+            continue  # the version it was saved in kept this in the head
+        wanted = lengths.get(name)
+        if type(wanted) is not int or not 0 <= wanted <= len(records):
+            raise _unreadable(f"its {name} log is not as long as its head says")
+        head[name] = records[:wanted]
+    return decode_run(head)
+
+
+def _check(run: Run) -> None:
+    """What types cannot say: the numbers of a run agree with its logs."""
+    # A payload is somebody else's text. What these numbers point at is read and sent without another look.
+    size = len(run.ledger)
+    marks, spec = run.marks, run.spec
+    sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
+    faults = [
+        (not spec.run_id, "it has no run id"),
+        (not 0 <= marks.stored <= size, "its stored mark is outside the ledger"),
+        (not 0 <= marks.ready <= size, "its ready mark is outside the ledger"),
+        (not 0 <= marks.acknowledged <= size, "its acknowledged mark is outside the ledger"),
+        (any(not 0 <= ordinal < size for ordinal in marks.owed), "it owes an item outside the ledger"),
+        (any(not 0 <= place < size for place in sent), "it has sent an item outside the ledger"),
+        (not 0 <= spec.input_count <= size, "its input is longer than its ledger"),
+        (not len(run.views), "it has no view"),
+        (any(not 0 <= view.tail <= size for view in run.views), "a view begins outside the ledger"),
+        (run.progress.turns < 0, "its turn count is negative"),
+        (run.turn is not None and run.turn.number not in _open_numbers(run, run.turn), "its open turn is not its last"),
+        (len({call.id for call in run.calls}) != len(run.calls), "a call id repeats"),
+    ]
+    for wrong, why in faults:
+        if wrong:
+            raise _unreadable(why)
+    if run.turn is not None:
+        _check_calls(run.turn)
+
+
+def _check_calls(turn: Turn) -> None:
+    """The calls of the open turn are those of its reply, and what they came to is theirs.
+
+    One that is not there would be forgotten; one that is said to be open though it has an output would run again.
+    """
+    for call in turn.calls:
+        if all(entry.item.get(call.id_name) != call.id for entry in turn.reply):
+            raise _unreadable(f"call {call.id!r} is not in the reply that it should have come with")
+        if call.state == "returned" and not call.outputs:
+            raise _unreadable(f"call {call.id!r} returned without an output")
+        if call.state != "returned" and call.outputs:
+            raise _unreadable(f"call {call.id!r} has an output and has not returned")
+        if call.kind != "hosted" and any(entry.item.get("call_id") != call.id for entry in call.outputs[:1]):
+            raise _unreadable(f"the output of call {call.id!r} is not its own")
+        if call.child is not None:
+            _check(call.child)
+    known = {call.id for call in turn.calls}
+    for entry in turn.reply:
+        if (
+            entry.item.get("type") in ("function_call", "custom_tool_call")
+            and str(entry.item.get("call_id")) not in known
+        ):
+            raise _unreadable("a call of its reply is missing")
+
+
+def _open_numbers(run: Run, turn: Turn) -> tuple[int, ...]:
+    # See `_concluded` in advance.
+    # A turn is charged when its reply arrives; one that a handler made when no turn was left has no reply.
+    unasked = turn.conclusion is not None and not turn.reply and not turn.calls
+    return (run.progress.turns, run.progress.turns + 1) if unasked else (run.progress.turns,)
+
+
+def _unreadable(why: str) -> RunStateError:
+    return RunStateError(
+        f"this is not a saved run that can be used: {why}",
+        "Use the text that RunState.to_string() gave, unchanged; if it is lost, start a new run on the same session.",
+    )

@@ -1,0 +1,467 @@
+"""Everything a run knows. Plain data: what is not here does not survive a crash.
+
+A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn`
+and joins the ledger as one piece, or is dropped. Progress is a few numbers (`Positions`), never likeness: two people
+may both say "yes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from msgspec import Struct, field, structs
+
+from standfast._src.base.json_values import Item
+from standfast._src.runs.engine.append_log import Log
+
+evolve = structs.replace
+"""The record with some fields changed. Records are msgspec's, and so is this: a run makes dozens of them in each turn,
+and a frozen dataclass of as many fields costs twenty times as much to make."""
+
+
+OwnerKind = Literal["replay", "session", "conversation", "chain"]
+Verdict = Literal["blocking", "parallel", "passed", "tripped"]
+CallState = Literal["asked", "waiting", "begun", "doubt", "returned"]
+StopMode = Literal["after_turn", "immediate", "failed", "abandoned"]
+
+
+class Owner(Struct, frozen=True):
+    """Who keeps the conversation. Chosen once, for the whole run (D1)."""
+
+    kind: OwnerKind = "replay"
+    id: str | None = None
+    """The session id, the conversation id, or the response id the chain starts from."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server keeps the history, so that only what it has not acknowledged is sent."""
+        return self.kind in ("conversation", "chain")
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The server's conversation; None if no conversation of a server's is the owner."""
+        return self.id if self.kind == "conversation" else None
+
+
+class Spec(Struct, frozen=True):
+    """What was decided when the run began."""
+
+    run_id: str
+    agent: str
+    owner: Owner = Owner()
+    max_turns: int | None = 10
+    input_count: int = 0
+    """How many of the ledger's first entries are the run's own input."""
+    input_is_text: bool = False
+    context: Any = None
+    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`. Fields would stand
+    in the saved form of every run."""
+
+    @property
+    def inside(self) -> str | None:
+        """The outermost run that this one is nested in: only that one goes on with it."""
+        found = self.context.get("inside") if isinstance(self.context, dict) else None
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a run around this one has another conversation of the same id, in another store."""
+        return self._says("apart")
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the outermost run around this one is kept in the store that keeps this one."""
+        return self._says("beside")
+
+    @property
+    def took_over(self) -> bool:
+        """Whether its input begins with what gone runs of its server's conversation owed (C15)."""
+        return self._says("took_over")
+
+    @property
+    def takeovers(self) -> int:
+        """How often a worker resumed the run after another had stopped or crashed in the middle of it."""
+        found = self.context.get("takeovers") if isinstance(self.context, dict) else None
+        return found if type(found) is int else 0
+
+    def with_context(self, name: str, value: bool | int = True) -> Spec:
+        """The same, with this said in its context."""
+        known = self.context if isinstance(self.context, dict) else {}
+        return evolve(self, context={**known, name: value})
+
+    def _says(self, name: str) -> bool:
+        return isinstance(self.context, dict) and self.context.get(name) is True
+
+
+class Entry(Struct, frozen=True):
+    """One item and whose it is. `kind` is the public name of its run item; "input" is the caller's own."""
+
+    kind: str
+    agent: str
+    item: Item
+    extra: dict[str, Any] | None = None
+
+
+class View(Struct, frozen=True):
+    """What the model sees: `base`, then the ledger from `tail` on. A base of None is the session's history."""
+
+    base: tuple[Item, ...] | None
+    tail: int
+
+
+class Decision(Struct, frozen=True):
+    """What a person decided, about one call or, if sticky, about every call of a scope."""
+
+    approved: bool
+    call_id: str | None = None
+    scope: str | None = None
+    sticky: bool = False
+    message: str | None = None
+    arguments_digest: str | None = None
+    agent: str | None = None
+    """Whose tool it is about; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
+    by: str | None = None
+    """Who decided, where somebody said so."""
+    at: float | None = None
+    """When, in seconds since 1970, by the clock of whoever saved it."""
+
+
+class Call(Struct, frozen=True):
+    """One call of the turn in progress, and how far it is."""
+
+    id: str
+    name: str
+    kind: str
+    """tool, agent, handoff, ignored (a second handoff), unknown (no such tool), hosted (a provider's request),
+    gone (its tool was no longer there when the run was resumed), repeated (of an earlier reply; not run again)."""
+    arguments: str
+    digest: str
+    state: CallState = "asked"
+    decision: Decision | None = None
+    reason: str | None = None
+    """Why it waits: "approval", or "unknown" after a crash left its outcome open."""
+    outputs: tuple[Entry, ...] = ()
+    target: str | None = None
+    base: tuple[Item, ...] | None = None
+    """A handoff's: the agent it went to, and the view its filter made."""
+    child: Run | None = None
+    """The run of an agent used as a tool, while it is not finished."""
+    on_unknown: str = "report"
+    """Its tool's policy for a call that was cut by a crash, kept here for a settler who has none of the code (C15)."""
+    behind: str | None = None
+    """What stands behind the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
+    same_as_run: str | None = None
+    """Another run of the conversation in which the same question waits already (C15)."""
+    values: str | None = None
+    """The values that its tool gets, as JSON text, noted when a person was asked: `arguments` itself where they are
+    exactly what the model wrote; None: not known (C16)."""
+
+    @property
+    def prepared_arguments(self) -> str | None:
+        """The values that its tool gets, as JSON text, where they differ from `arguments`."""
+        return None if self.values == self.arguments else self.values
+
+    @property
+    def id_name(self) -> str:
+        """What its id is called in its item."""
+        return "id" if self.kind == "hosted" else "call_id"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
+        # A decision does not undo a beginning: once entered, nobody can say that it did not run.
+        return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether a provider's own tool may run and has not: the answer goes out with the turn, and is acted upon then.
+
+        By whichever request carries it: as long as the turn is open, no other run's may.
+        """
+        return self.kind == "hosted" and any(entry.item.get("approve") is True for entry in self.outputs)
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a person may decide about it: it waits for that, or was decided and nobody has run it yet."""
+        return self.state == "waiting" or (self.state == "asked" and self.decision is not None)
+
+
+class Conclusion(Struct, frozen=True):
+    """What a complete turn means: go on, or end with `output` (JSON; the live value is the driver's)."""
+
+    final: bool
+    output: Any = None
+    entries: tuple[Entry, ...] = ()
+    """Items that a handler adds behind the turn."""
+    calls: tuple[str, ...] = ()
+    """The calls whose outputs are the final output, if it came from tools."""
+
+
+class Turn(Struct, frozen=True):
+    """A turn in progress: the reply and its calls. Not history yet."""
+
+    number: int
+    agent: str
+    reply: tuple[Entry, ...]
+    calls: tuple[Call, ...] = ()
+    acknowledged: bool = False
+    """Whether the server that owns the conversation has, with this reply, everything up to it."""
+    owed: tuple[int, ...] = ()
+    is_unanswered: bool = False
+    """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
+    conclusion: Conclusion | None = None
+
+    def item_of(self, call: Call) -> Item:
+        """The item of the reply that is this call: each has one, or the run could not have been read."""
+        name, call_id = call.id_name, call.id
+        return next(entry.item for entry in self.reply if entry.item.get(name) == call_id)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every call has its output."""
+        return all(call.state == "returned" for call in self.calls)
+
+    @property
+    def ran(self) -> bool:
+        """Whether a tool of this turn has run, or may have."""
+        return any(
+            call.kind in ("tool", "agent") and (call.state == "returned" or call.has_begun) for call in self.calls
+        )
+
+
+class Response(Struct, frozen=True):
+    """A reply as it arrived, for `raw_responses` and usage. `hidden` is usage of a nested run."""
+
+    items: tuple[Item, ...]
+    usage: dict[str, Any]
+    response_id: str | None = None
+    request_id: str | None = None
+    hidden: bool = False
+    model: str | None = None
+    """The name of the model that was asked, where it has one."""
+    agent: str | None = None
+
+
+class Positions(Struct, frozen=True):
+    """How far the outside has followed: the whole of this run's progress in numbers."""
+
+    stored: int = 0
+    """The session has this run's `ledger[:stored]`."""
+    ready: int = 0
+    """`ledger[:ready]` may be stored: up to the last turn that joined (C3)."""
+    acknowledged: int = 0
+    """The server has `ledger[:acknowledged]`, less `owed`."""
+    owed: tuple[int, ...] = ()
+    response_id: str | None = None
+    """The end of the response chain."""
+    billed: int = 0
+    """The session keeps what `responses[:billed]` cost (B15)."""
+
+
+class Stop(Struct, frozen=True):
+    """An end asked for from outside. `upto` is the last turn that may still happen."""
+
+    mode: StopMode
+    upto: int
+
+
+class Outgoing(Struct, frozen=True):
+    """A request to a server-owned conversation that has left, and has no reply yet."""
+
+    key: str
+    sent: tuple[int, ...] = ()
+    """The ordinals it carries."""
+    payload: tuple[Item, ...] | None = None
+    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    reply_id: str | None = None
+    """The id its reply was seen to have, before the reply broke off."""
+
+
+class Progress(Struct, frozen=True):
+    """The small things that change."""
+
+    agent: str
+    turns: int = 0
+    """Turns charged: replies that arrived."""
+    verdict: Verdict = "passed"
+    stop: Stop | None = None
+    ended: bool = False
+    output: Any = None
+    staged: tuple[Item, ...] = ()
+    used: tuple[tuple[str, str], ...] = ()
+    """(agent, tool) pairs that were used, for reset_tool_choice."""
+    outgoing: Outgoing | None = None
+    after_item_id: str | None = None
+    """The newest item the server had before `outgoing`, where that is known. Kept behind a request that was not found
+    there: it may still arrive."""
+    doubt: bool = False
+    """Whether `outgoing` was found after a crash, so that its outcome must be settled."""
+    claim: str | None = None
+    compacted: tuple[Entry, ...] = ()
+    """What a compaction of the session made after this run; not part of the ledger."""
+    settled_by: str | None = None
+    """The run that found this one gone and closed what it had left open (C15)."""
+    is_ready: bool = False
+    """Whether somebody decided who does not go on with the run, and nobody has taken it since."""
+
+
+class Run(Struct, frozen=True):
+    """One run: a head and its logs."""
+
+    spec: Spec
+    progress: Progress
+    marks: Positions = Positions()
+    turn: Turn | None = None
+    ledger: Log[Entry] = field(default_factory=Log)
+    responses: Log[Response] = field(default_factory=Log)
+    views: Log[View] = field(default_factory=Log)
+    results: Log[Item] = field(default_factory=Log)
+    """What guardrails concluded, in order, as JSON. A log and not part of the head: a run may have very many."""
+    decided: Log[Decision] = field(default_factory=Log)
+    """Decisions about calls to come: made before they were asked for, or about every call of a tool."""
+
+    @property
+    def view(self) -> View:
+        """What the model sees now."""
+        return self.views[-1]
+
+    @property
+    def tripped(self) -> bool:
+        """Whether an input guardrail ended the run."""
+        return self.progress.verdict == "tripped"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether an output guardrail ended the run."""
+        return self.progress.ended and any(one.get("stage") == "output" and one.get("tripped") for one in self.results)
+
+    @property
+    def storable(self) -> int:
+        """How much of the ledger the session should have now (C3).
+
+        A run's input waits for the first settled turn, so that a failed request leaves nothing; it is stored alone when
+        a guardrail trips or the run pauses, because then nobody will send it again.
+        """
+        if self.spec.owner.kind != "session":
+            return self.marks.stored
+        # Nobody will send this input again: the run ended with it, or a person may take days to decide.
+        if self.tripped or self.paused:
+            return len(self.ledger)
+        return self.marks.ready
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of the turn in progress."""
+        return self.turn.calls if self.turn is not None else ()
+
+    @property
+    def waiting(self) -> tuple[Call, ...]:
+        """The calls that wait for a person, a nested run's included in their parent's call."""
+        return tuple(call for call in self.calls if call.state == "waiting")
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing can happen before a person decides."""
+        if self.progress.verdict != "passed":
+            return False
+        waits = False
+        for call in self.calls:
+            if call.state == "waiting":
+                waits = True
+            # Something can still happen without a person. A handoff cannot: it waits for the other calls.
+            elif call.state != "returned" and call.kind != "handoff":
+                return False
+        return waits
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether nobody is at the run and nobody need be: it waits for a person, or for a worker to take it."""
+        return self.paused or self.progress.is_ready
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached its end: an output, a tripwire, or it was given up."""
+        return self.progress.ended or self.tripped
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
+        return self.finished and self.marks.stored >= self.storable
+
+    @property
+    def has_done_something(self) -> bool:
+        """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15).
+
+        A reply in hand is a turn that the server of a conversation has stored; it may have a request that had left, and
+        the run may have what others owe there.
+        """
+        if self.spec.owner.kind == "conversation" and (self.turn or self.progress.outgoing or self.spec.took_over):
+            return True
+        if any(call.state in ("waiting", "returned") or call.has_begun for call in self.calls):
+            return True
+        return self.marks.stored > 0 or self.marks.acknowledged > 0 or self.storable > self.marks.stored
+
+    @property
+    def is_left_owing(self) -> bool:
+        """Whether it ended with something that its server's conversation lacks, and nobody else has been handed that.
+
+        What a run ends owing is in its result (D11). Of one inside a call nobody has the result, and what was taken
+        over from others is not the caller's.
+        """
+        spec, marks = self.spec, self.marks
+        if not self.finished or spec.owner.kind != "conversation" or self.progress.settled_by is not None:
+            return False
+        if not marks.acknowledged:
+            return spec.took_over
+        return spec.inside is not None and (bool(marks.owed) or marks.acknowledged < len(self.ledger))
+
+    @property
+    def status(self) -> str:
+        """One word for a listing: running, paused, ready, done, failed, cancelled."""
+        stop = self.progress.stop
+        if self.finished and not self.is_closed:
+            return "running"  # a kill before its last append must leave something to resume
+        if self.tripped:
+            return "failed"
+        if self.progress.ended:
+            return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
+        if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
+            return "failed" if stop.mode == "failed" else "cancelled"
+        if self.progress.is_ready:
+            return "paused" if self.waiting else "ready"
+        return "paused" if self.paused else "running"
+
+    def call(self, call_id: str) -> Call | None:
+        """The call of the turn in progress with this id."""
+        return next((call for call in self.calls if call.id == call_id), None)
+
+    def used_by(self, agent: str) -> Iterator[str]:
+        """The tools this agent has used so far."""
+        return (tool for name, tool in self.progress.used if name == agent)
+
+
+def begin(
+    *,
+    run_id: str,
+    agent: str,
+    input_items: list[Item],
+    owner: Owner = Owner(),  # noqa: B008 — frozen
+    max_turns: int | None = 10,
+    verdict: Verdict = "passed",
+    input_is_text: bool = False,
+    inside: str | None = None,
+    is_apart: bool = False,
+    is_beside: bool = False,
+) -> Run:
+    """A run before its first effect."""
+    context: dict[str, Any] = {} if inside is None else {"inside": inside}
+    context |= {name: True for name, is_so in (("apart", is_apart), ("beside", is_beside)) if is_so}
+    entries = [Entry("input", agent, item) for item in input_items]
+    return Run(
+        spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context or None),
+        progress=Progress(agent=agent, verdict=verdict),
+        marks=Positions(response_id=owner.id if owner.kind == "chain" else None),
+        ledger=Log(entries),
+        views=Log([View(None if owner.kind == "session" else (), 0)]),
+    )

@@ -1,0 +1,104 @@
+"""What a run begins with: its input as items, who judges it first, and what a session callback makes the model see.
+
+What the caller gave is the run's own, as it is; what a callback makes of it changes the model's view only.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from standfast._src.base.aio import maybe_await
+from standfast._src.base.errors import UserError
+from standfast._src.base.json_values import Item, copy_json, encode
+from standfast._src.items.history import canonical, deduplicate, normalise, sanitise_for_store, without_more_copies
+from standfast._src.items.items import ItemHelpers
+from standfast._src.runs.engine.append_log import Log
+from standfast._src.runs.engine.run import Run, Verdict, View, begin, evolve
+from standfast._src.runs.loop.run_scope import RunScope
+from standfast._src.runs.steps.run_guardrails import input_guardrails
+
+
+def create_run(scope: RunScope) -> Run:
+    """A run before anything was read, sent or stored."""
+    arguments = scope.arguments
+    items = own_items(arguments.given_input)
+    if arguments.owner.kind == "session":
+        for item in items:
+            encode(item)  # what no session takes is refused now, not when tools have run and nothing can be stored
+    return begin(
+        run_id=arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
+        agent=scope.graph.key(arguments.agent),
+        input_items=items,
+        owner=arguments.owner,
+        max_turns=arguments.max_turns,
+        verdict=_first_verdict(scope),
+        input_is_text=isinstance(arguments.given_input, str),
+        inside=arguments.inside,
+        is_apart=scope.session is not None and arguments.inside is not None and scope.session.has_namesake_around(),
+        is_beside=scope.is_beside_outermost,
+    )
+
+
+def own_items(given: str | list[Item]) -> list[Item]:
+    """The run's own input as items: normalised and de-duplicated, sharing nothing with the caller's (C1, C2)."""
+    if not isinstance(given, str | list):
+        raise UserError(
+            f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
+        )
+    if isinstance(given, str):
+        return ItemHelpers.input_to_new_input_list(given)
+    # Questions to a person are left out here, where no ordinal counts them yet (C5).
+    items = [sanitise_for_store(normalise(item)) for item in ItemHelpers.input_to_new_input_list(given)]
+    return deduplicate([item for item in items if item is not None])
+
+
+def _first_verdict(scope: RunScope) -> Verdict:
+    guardrails = input_guardrails(scope, scope.graph.start)
+    if not guardrails:
+        return "passed"
+    # What a server has taken cannot be taken back: there, every guardrail comes first (D10).
+    if scope.arguments.owner.kind == "conversation" or any(not one.run_in_parallel for one in guardrails):
+        return "blocking"
+    return "parallel"
+
+
+# --- what the model sees of it ---------------------------------------------------------------------------------------
+
+
+async def as_shown(scope: RunScope, run: Run) -> Run:
+    """The fresh run with the view that a `session_input_callback` makes; as it is where there is none."""
+    callback = scope.config.session_input_callback
+    if callback is None or scope.session is None:
+        return run
+    if not callable(callback):
+        raise UserError(
+            f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
+        )
+    scope.history = await scope.session.read()
+    history, own = [*scope.history, *scope.seen.open_turns], [entry.item for entry in run.ledger]
+    with scope.enter_user_code():
+        seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
+    if not isinstance(seen, list):
+        raise UserError(
+            f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
+        )
+    strangers = {type(item).__name__ for item in seen if not isinstance(item, dict)}
+    if strangers:
+        raise UserError(
+            f"session_input_callback returned a list with {', '.join(sorted(strangers))} in it",
+            "Every item the model sees is a dict in the Responses input format.",
+        )
+    base = scope.shown_base = [copy_json(item) for item in without_more_copies(seen, [*history, *own])]
+    return evolve(run, views=Log([View(tuple(_without_open_turns(scope, base)), len(own))]))
+
+
+def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
+    """What a callback made the model see without the open turns of other runs: those stand in requests only (C15)."""
+    shown = [canonical(item) for item in scope.seen.open_turns]
+    kept = []
+    for item in base:
+        if shown and (said := canonical(item)) in shown:
+            shown.remove(said)
+        else:
+            kept.append(item)
+    return kept

@@ -1,0 +1,429 @@
+"""What a run came to: views over its data and its scope. Nothing here is a second copy of a run's history."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, Literal, TypeVar, cast, overload
+
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.context import RunContextWrapper, TState
+from standfast._src.base.errors import InvalidSettingError, SettingTypeError, StandfastError
+from standfast._src.base.json_values import Item, copy_json
+from standfast._src.items.history import omit_reasoning_id, prune
+from standfast._src.items.items import ItemHelpers, ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
+from standfast._src.items.stream_events import StreamEvent
+from standfast._src.runs.engine.request import view_items
+from standfast._src.runs.engine.run import Call, Run, View, evolve
+from standfast._src.runs.loop.event_queue import EventQueue
+from standfast._src.runs.loop.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
+from standfast._src.runs.persistence.pending_items import unsent_items
+
+T = TypeVar("T")
+V = TypeVar("V")
+InputListMode = Literal["preserve_all", "normalized"]
+
+
+def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
+    """The calls that wait for a person, those of nested runs included, in call order."""
+    found: list[ToolApprovalItem] = []
+    for call in run.calls:
+        if call.child is not None:
+            found += interruptions_of(call.child, _ensure_child_scope(run, scope, call))
+        elif call.state == "waiting":
+            found.append(_approval(run, scope, call))
+    return found
+
+
+def _ensure_child_scope(run: Run, scope: RunScope, call: Call) -> RunScope:
+    """The scope of a nested run; one to read with, if the run was paused in another process."""
+    known = scope.children.get(call.id)
+    if known is None:
+        assert run.turn is not None
+        graph = scope.graph.inside(run.turn.agent, call.name) or scope.graph
+        known = scope.children[call.id] = RunScope(scope.arguments, graph=graph)
+    return known
+
+
+def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
+    known = scope.approvals
+    if call.id not in known or known[call.id].prepared_arguments != call.prepared_arguments:
+        assert run.turn is not None
+        agent = scope.graph.agent(run.turn.agent)
+        item = run.turn.item_of(call)
+        extra = next((entry.extra for entry in run.turn.reply if entry.item is item and entry.extra), {})
+        known[call.id] = ToolApprovalItem(
+            agent,
+            scope.original(item),
+            tool_name=call.name,
+            tool_origin=ToolOrigin.from_json_dict(extra.get("tool_origin")),
+            reason=call.reason or "approval",
+            agent_key=run.turn.agent,
+            same_as_run=call.same_as_run,
+            prepared_arguments=call.prepared_arguments,
+        )
+    return known[call.id]
+
+
+class Editable(Generic[V]):
+    """An attribute of a result that is read from its run until the program sets it.
+
+    Results of the SDK are plain records that programs edit before they pass them on. Here an edit belongs to the result
+    alone: it reaches neither the session nor a saved state, which hold what happened. There is no `__set__`: what is
+    set stands in the result's own dictionary, where Python looks before it asks this.
+    """
+
+    def __init__(self, read: Callable[[Any], V]) -> None:
+        self.read, self.__doc__ = read, read.__doc__
+
+    @overload
+    def __get__(self, result: None, owner: type[Any]) -> Editable[V]: ...
+
+    @overload
+    def __get__(self, result: object, owner: type[Any]) -> V: ...
+
+    def __get__(self, result: Any, owner: type[Any]) -> Editable[V] | V:
+        return self if result is None else self.read(result)
+
+
+class RunResultBase(Generic[TState]):
+    """What both kinds of result have; generic in the kind of state that `to_state` gives, which the face knows."""
+
+    def __init__(self, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> None:
+        self._attempt, self._scope = attempt, attempt.scope
+        self._state_of = state_of
+        self.max_turns = attempt.scope.arguments.max_turns
+        self._items: list[RunItem] | None = None
+        self._made: tuple[RunItem, ...] = ()
+        self._released: Any = None
+
+    @property
+    def _run(self) -> Run:
+        return self._attempt.run
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: what it writes to a session under, and what it can be resumed by."""
+        return self._run.spec.run_id
+
+    @Editable
+    def input(self) -> str | list[Item]:
+        """The input as it was given, or, with a session, with the history before it; after a rewriting handoff, what
+        the handoff made of it."""
+        run, scope = self._run, self._scope
+        view = run.view
+        # The first view may be a session callback's; only a later one was made by a handoff.
+        if view.base is not None and len(run.views) > 1:
+            return [copy_json(item) for item in view.base]
+        if scope.session is None and isinstance(scope.given_input, str):
+            return scope.given_input
+        first = run.views[0]
+        base = scope.history if first.base is None else first.base
+        own = [entry.item for entry in run.ledger[: run.spec.input_count]] if first.tail == 0 else []
+        return [copy_json(item) for item in (*base, *own)]
+
+    @Editable
+    def new_items(self) -> list[RunItem]:
+        """Every item of this run, whatever a filter hid from the model; open calls and approval questions included."""
+        run, scope = self._run, self._scope
+        if self._items is None:
+            items = scope.run_items(run.ledger)
+            turn = run.turn
+            if turn is not None:
+                items += scope.run_items(turn.reply)
+                for call in turn.calls:
+                    items += scope.run_items(call.outputs)
+                items += interruptions_of(run, scope)
+            items += scope.run_items(run.progress.compacted)
+            self._items, self._made = items, tuple(items)
+        return self._items
+
+    @Editable
+    def raw_responses(self) -> list[ModelResponse]:
+        """Every reply of the model, those before a resume included."""
+        return self._scope.responses
+
+    @Editable
+    def final_output(self) -> Any:
+        """The final output; None while there is none, or while it is not judged and stored."""
+        run = self._run
+        # Whoever reads an output may act on it: it must not be lost from the history afterwards.
+        if not run.progress.ended or run.marks.stored < run.storable:
+            return None
+        return self._scope.final_output
+
+    @property
+    def interruptions(self) -> list[ToolApprovalItem]:
+        """The calls that wait for a person."""
+        return interruptions_of(self._run, self._scope)
+
+    @Editable
+    def input_guardrail_results(self) -> list[Any]:
+        """What the input guardrails said."""
+        return self._scope.results.of_input
+
+    @Editable
+    def output_guardrail_results(self) -> list[Any]:
+        """What the output guardrails said."""
+        return self._scope.results.of_output
+
+    @Editable
+    def tool_input_guardrail_results(self) -> list[Any]:
+        """What the tools' input guardrails said."""
+        return self._scope.results.of_tool_input
+
+    @Editable
+    def tool_output_guardrail_results(self) -> list[Any]:
+        """What the tools' output guardrails said."""
+        return self._scope.results.of_tool_output
+
+    @Editable
+    def context_wrapper(self) -> RunContextWrapper[Any]:
+        """The context the run had, with its usage."""
+        return self._scope.wrapper
+
+    @property
+    def last_agent(self) -> Agent[Any]:
+        """The agent that had the conversation last."""
+        if self._released is not None:
+            agent: Agent[Any] | None = self._released()
+            if agent is None:
+                raise StandfastError(
+                    "the last agent was released and is gone", "Keep a reference to it, or read it before releasing."
+                )
+            return agent
+        return self._scope.graph.agent(self._run.progress.agent)
+
+    @property
+    def last_response_id(self) -> str | None:
+        """The id of the last reply, for `previous_response_id` of the next run."""
+        return self.raw_responses[-1].response_id if self.raw_responses else None
+
+    @property
+    def agent_tool_invocation(self) -> AgentToolInvocation | None:
+        """The call that this run answers, if it is nested."""
+        return self._scope.arguments.invocation
+
+    @property
+    def left_out(self) -> list[Any]:
+        """Stored or given items that were left out of requests because no provider accepts them; not deleted (C8)."""
+        return self._scope.left_out
+
+    @property
+    def unfinished(self) -> tuple[UnfinishedRun, ...]:
+        """The other runs of the conversation that had not ended when this one began, and what was done (C15)."""
+        return tuple(self._scope.seen.unfinished)
+
+    @property
+    def not_stored(self) -> tuple[tuple[str, int], ...]:
+        """Runs of this process before this one whose last items the session did not get: run id and number (C14)."""
+        return self._scope.not_stored
+
+    @property
+    def owed_items(self) -> list[Item]:
+        """What the server that owns the conversation has not got yet, if the run ended owing it (D11)."""
+        return unsent_items(self._run)
+
+    def to_state(self) -> TState:
+        """The run as a `RunState`, to approve, save and resume; each is independent of the others."""
+        if self._state_of is None:
+            raise StandfastError("a nested run is saved with its parent", "Take the outer result's state.")
+        return self._state_of()
+
+    def to_input_list(self, *, mode: InputListMode = "preserve_all") -> list[Item]:
+        """The whole conversation, ready to be sent again: calls that were not answered are left out (D12).
+
+        "normalized" is what the model saw, "preserve_all" the input and everything the run added.
+        """
+        run, scope = self._run, self._scope
+        if mode not in ("normalized", "preserve_all"):
+            raise InvalidSettingError(f"{mode!r} is no mode of an input list", "Choose 'preserve_all' or 'normalized'.")
+        if self._is_edited:
+            items = self._edited_input_list()
+        elif mode == "normalized":
+            items = view_items(run, scope.history)
+        else:
+            first = run.views[0]
+            whole = first if first.base is not None else View(None, scope.history_tail)
+            items = view_items(evolve(run, views=run.views.appended((whole,))), scope.history)
+        # An open turn with calls is shown as far as it got; `prune` leaves out calls that have no output.
+        turn = run.turn
+        if turn is not None and turn.calls and not self._is_edited:
+            items += [entry.item for entry in turn.reply]
+            items += [entry.item for call in turn.calls for entry in call.outputs]
+        kept, _ = prune([copy_json(item) for item in items])
+        omit = scope.config.reasoning_item_id_policy == "omit"
+        return [omit_reasoning_id(item) for item in kept] if omit else kept
+
+    @property
+    def _is_edited(self) -> bool:
+        """Whether the program has changed the input or the items of this result, by setting them or in place."""
+        if not vars(self).keys().isdisjoint(("input", "new_items")):
+            return True
+        now = self._items
+        return now is not None and (
+            len(now) != len(self._made) or any(one is not other for one, other in zip(now, self._made, strict=True))
+        )
+
+    def _edited_input_list(self) -> list[Item]:
+        replayed = [item for item in self.new_items if not isinstance(item, ToolApprovalItem)]
+        return [*ItemHelpers.input_to_new_input_list(self.input), *(copy_json(one.to_input_item()) for one in replayed)]
+
+    def final_output_as(self, cls: type[T], raise_if_incorrect_type: bool = False) -> T:
+        """The final output, for a type checker; with `raise_if_incorrect_type` it is checked."""
+        if raise_if_incorrect_type and not isinstance(self.final_output, cls):
+            raise SettingTypeError(
+                f"the final output is a {type(self.final_output).__name__}, not a {cls.__name__}",
+                "Set the agent's output_type, or ask for the type it has.",
+            )
+        return cast(T, self.final_output)
+
+    def release_agents(self, *, release_new_items: bool = True) -> None:
+        """Hold agents only weakly from now on."""
+        if release_new_items:
+            for item in self.new_items:
+                item.release_agent()
+        self._released = weakref.ref(self._scope.graph.agent(self._run.progress.agent))
+
+    def __str__(self) -> str:
+        run = self._run
+        lines = [
+            f"{type(self).__name__}:",
+            f"- last agent: {run.progress.agent!r}",
+            f"- final output ({type(self.final_output).__name__}): {self.final_output}",
+            f"- {len(self.new_items)} new items, {len(self.raw_responses)} responses, {run.progress.turns} turns",
+            f"- run {run.spec.run_id}: {run.status}",
+        ]
+        return "\n".join(lines)
+
+
+class RunResult(RunResultBase[TState]):
+    """What a run came to."""
+
+
+class RunResultStreaming(RunResultBase[TState]):
+    """A run that goes on in the background, to be watched."""
+
+    def __init__(
+        self,
+        attempt: StartedRun,
+        events: EventQueue,
+        state_of: Callable[[], TState] | None = None,
+    ) -> None:
+        super().__init__(attempt, state_of)
+        self._events = events
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._cut = self._is_settled = False
+        self.trace: Any = None
+
+    @Editable
+    def new_items(self) -> list[RunItem]:
+        """Every item of this run so far."""
+        if not self._is_settled:
+            self._items = None
+            self._is_settled = self.is_complete
+        return RunResultBase.new_items.read(self)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more will happen."""
+        return self._cut or self._events.ended
+
+    @property
+    def current_agent(self) -> Agent[Any]:
+        """The agent that has the conversation now."""
+        return self.last_agent
+
+    @property
+    def current_turn(self) -> int:
+        """How many turns the run has taken."""
+        return self._run.progress.turns
+
+    @property
+    def run_loop_task(self) -> asyncio.Task[None] | None:
+        """The task that drives the run."""
+        return self._task
+
+    @property
+    def run_loop_exception(self) -> BaseException | None:
+        """What ended the run, if it failed."""
+        return self._error
+
+    def cancel(self, mode: Literal["immediate", "after_turn"] = "immediate") -> None:
+        """Stop the run: at once, or once the turn under way is finished and stored."""
+        if mode == "after_turn":
+            self._attempt.loop.stop_after_turn()
+        elif mode == "immediate":
+            self._cut = True
+            has_ended = self._events.ended
+            self._events.discard()  # of a run that has ended too: whoever cancels wants no more of it
+            if not has_ended and not self._attempt.loop.stop_now() and self._task is not None:
+                self._task.cancel()  # it is still waiting for its session or reading it
+        else:
+            raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
+
+    def stream_events(self) -> AsyncIterator[StreamEvent]:
+        """The events of the run as they happen; raises what ended it. Leaving the iteration does not stop the run."""
+        return _Events(self)
+
+    async def _next_event(self) -> StreamEvent:
+        if not self._cut:
+            try:
+                event = await self._events.next()
+            except asyncio.CancelledError:
+                self.cancel()  # whoever stops waiting for a run in this way wants it stopped
+                raise
+            if event is not None and not self._cut:
+                return event
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+        if self._error is not None and not self._cut:
+            raise self._error
+        raise StopAsyncIteration
+
+    def _start(self, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
+        """Let `work` drive the run in a task, whose end whoever watches hears of: also of one that never had a turn."""
+        self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
+        self._task.add_done_callback(self._note_end)
+        return self._task
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # heard: whoever watches gets it, and asyncio need not report it
+        if not self._events.ended:
+            self._error = asyncio.CancelledError("the run was cancelled before it began")
+            self._events.end()
+
+    async def _drive_to_the_end(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Drive to the end and let the watcher know. What ended the run is raised by the task and by the iteration."""
+        try:
+            await work()
+        except asyncio.CancelledError as error:
+            if not self._cut:
+                self._error = error
+                raise
+        except BaseException as error:
+            self._error = error  # for whoever watches; and raised, for whoever awaits the task
+            raise
+        finally:
+            self._events.end()
+
+
+class _Events:
+    """An iteration over a run's events. Not a generator: leaving or dropping it must stop nothing."""
+
+    def __init__(self, result: RunResultStreaming) -> None:
+        self._result, self._shown = result, result._events.events
+
+    def __aiter__(self) -> _Events:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        if self._shown and not self._result._cut:
+            return self._shown.popleft()  # the fast path: nothing to wait for
+        return await self._result._next_event()
+
+    async def aclose(self) -> None:
+        """Stop watching; the run goes on."""

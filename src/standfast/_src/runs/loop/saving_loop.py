@@ -1,0 +1,188 @@
+"""A reconciler whose run is saved, and whose items go to a session: what is written, when, and in which step.
+
+What must be known after a crash is saved before anything else happens. Where one store has the session and the run, a
+turn and the run that knows it are one step. A turn that no saved run has is stored before the next request leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from standfast._src.base.errors import LeaseLostError, RunClaimedError
+from standfast._src.base.logs import logger
+from standfast._src.runs.engine.advance import advance
+from standfast._src.runs.engine.due import due
+from standfast._src.runs.engine.events import (
+    Append,
+    Appended,
+    ApprovalNeeded,
+    Begun,
+    ChildMoved,
+    Effect,
+    Event,
+    Replied,
+    Returned,
+)
+from standfast._src.runs.engine.run import Run
+from standfast._src.runs.loop.reconciler import Reconciler
+from standfast._src.runs.persistence.pending_items import with_items
+from standfast._src.runs.persistence.run_saver import RunSaver
+from standfast._src.runs.persistence.session_lock import NewItems, SessionLock
+from standfast._src.sessions.protocol import Lease
+from standfast._src.sessions.rules.saved_runs import NestedItems
+
+# What must be known after a crash, so that nothing with side effects is repeated: saved before anything else happens.
+# A reply is among them only if a server has taken the request; else asking again is harmless.
+ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
+
+
+class SavingLoop(Reconciler[Run, Event, Effect]):
+    """Records what happens to a run, saves it, and stores its items."""
+
+    def __init__(
+        self,
+        run: Run,
+        perform: Callable[[Any, Effect], Awaitable[None]],
+        *,
+        moved: Callable[[Run], Awaitable[None]] | None = None,
+        session: SessionLock | None = None,
+        keeps_lease: bool = False,
+    ) -> None:
+        super().__init__(run, advance=advance, due=due, perform=perform)
+        self.saver: RunSaver[Run] | None = None
+        self._moved = moved
+        """Told of each step of a nested run; None for one that is not nested."""
+        self._session = session
+        self.keeps_lease = keeps_lease
+        """Whether the session is still needed after the last append: to compact it."""
+        self.run_lease: Lease | None = None
+        """The lease on the run itself, where no session's covers it."""
+        self.nested: list[NestedItems] = []
+        """What nested runs that ended with this one's turn leave to be stored, in the step that stores the turn."""
+        self._is_over = self._stores_first = False
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return self.state
+
+    # Overridden, not given to the reconciler as `due`: a loop that holds a method of its own is a cycle, and each run
+    # would wait, with all it holds, for the garbage collector.
+    def _due_now(self) -> tuple[Effect, ...]:
+        effects = due(self.state)
+        if len(effects) > 1 and (self.saver is None or self._stores_first):
+            # The append is all that keeps what the calls came to: no saved run has it (C3), or the append saves that
+            # run too. The next request is to be paid, and leaves when the append has returned.
+            first = tuple(effect for effect in effects if isinstance(effect, Append) or effect.key in self._tasks)
+            return first if any(isinstance(effect, Append) for effect in first) else effects
+        return effects
+
+    # --- what happened -----------------------------------------------------------------------------------------------
+
+    async def record(self, event: Event, *, completes: Effect | None = None) -> None:
+        """Let something that happened change the run, and save it where it must survive."""
+        if not isinstance(event, Begun):
+            self._refuse_if_over()
+            await super().record(event, completes=completes)
+            return
+        await self.make_sure()
+        await super().record(event, completes=completes)
+        await self.make_sure()  # saving took its time, and this process may have slept since
+
+    async def make_sure(self) -> None:
+        """Raise LeaseLostError if the session may be another's by now: then no request leaves and nothing begins."""
+        self._refuse_if_over()
+        if self._session is not None:
+            await self._session.make_sure()
+        lease = self.run_lease
+        if lease is not None and not getattr(lease, "is_held", True):
+            await lease.renew()
+
+    def _refuse_if_over(self) -> None:
+        if self._is_over:
+            # Its last state is on its way to the store. Whatever is left of it ends here, and begins nothing more.
+            raise asyncio.CancelledError("the run was stopped, and what it had done is stored")
+
+    async def _finish_record(self, event: Event) -> None:
+        saves = False
+        if self.saver is not None and self._must_save(event):
+            self.saver.needed = True
+            self._stores_first = self._is_stored_next(event)
+            saves = not self._stores_first
+        if self._moved is not None:
+            await self._moved(self.state)  # first: who goes on with a nested run goes by what its parent knows
+        if saves:
+            await self.save()
+
+    def _must_save(self, event: Event) -> bool:
+        return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
+
+    def _is_stored_next(self, event: Event) -> bool:
+        """Whether the session gets something, with the run, in the very next step: a turn, or what the run paused with.
+
+        If a turn is not, because code of the user's comes first, whoever calls that code saves the run before. A pause
+        that was saved before its input would leave, in a crash, input that no history has (C15).
+        """
+        # What happens in a nested run is saved here before that run saves it itself: it does not wait for an append.
+        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned | ApprovalNeeded):
+            return False
+        run = self.state
+        if run.paused:
+            return run.marks.stored < run.storable
+        return isinstance(event, Returned) and (run.turn is None or run.turn.complete)
+
+    async def save(self) -> None:
+        """Save the run as it is now, if there is where to and anything that must survive."""
+        if self.saver is not None and self.saver.needed:
+            await self.saver.save(self.state)
+
+    # --- what the session gets ---------------------------------------------------------------------------------------
+
+    async def append(self, effect: Append) -> None:
+        """Store what the session should have now, once, and the run that knows it."""
+        after, new = self._with_items()
+        if self.saver is not None and after.paused:
+            self.saver.needed = True
+        await self._store(after, new, release=not self.keeps_lease and not due(after))
+        await self.record(Appended(after.marks.stored, after.marks.billed), completes=effect)
+
+    def _with_items(self) -> tuple[Run, NewItems]:
+        assert self._session is not None  # only a session-owned run has something to store
+        return with_items(self.state, keeps_costs=self._session.keeps_costs, nested=self.nested)
+
+    async def _store(self, after: Run, new: NewItems, *, release: bool) -> None:
+        """Store these items and, if it must survive, the run that knows them."""
+        assert self._session is not None
+        if self.saver is not None and self.saver.needed:
+            await self.saver.store_items(self._session, new, self.state, after, release=release)
+        else:
+            await self._session.store(new, release=release)
+        self.nested = []
+
+    @property
+    def _is_only_its_parents(self) -> bool:
+        """Whether it has ended inside a call, and its server's conversation has all of it: nobody else need know it."""
+        run = self.state
+        is_on_server = run.spec.owner.kind == "conversation"
+        return self._moved is not None and is_on_server and run.is_closed and not run.is_left_owing
+
+    async def _save_at_rest(self) -> None:
+        if self.saver is None or not (self.saver.needed or self.state.paused) or self.saver.has(self.state):
+            return  # one that was only looked at is not written either, however the looking ends
+        self.saver.needed = True
+        try:
+            await (self.saver.forget(self.state) if self._is_only_its_parents else self.save())
+        except (RunClaimedError, LeaseLostError):
+            raise
+        except Exception as error:
+            if not self.state.is_closed:
+                raise
+            # Nothing is left to do or to resume: raised, this would only take the result from whoever paid for it.
+            logger.warning(
+                "run %s ended, and its run store did not take that: %s: %s",
+                self.state.spec.run_id,
+                type(error).__name__,
+                error,
+            )

@@ -1,0 +1,400 @@
+"""A session as a run uses it: read once, appended to by writer and ordinal, held by one run at a time.
+
+The run asks for abilities, never for a class. A session with exactly-once append is written to as it is; any other
+goes through the adapter for plain sessions, which does what can be done and says what it cannot promise. Where one
+store has the history and the saved runs, a turn, the run and the lease are written in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.run_config import Concurrency
+from standfast._src.base.errors import OwnerError, SessionBusyError, StoreError, UserError
+from standfast._src.base.json_values import Item
+from standfast._src.base.logs import logger as logger
+from standfast._src.base.operational_events import emit
+from standfast._src.items.history import begins_or_answers, rest_of_reply
+from standfast._src.runs.engine.reply_costs import Costs
+from standfast._src.runs.engine.run_store import RunStore
+from standfast._src.runs.persistence.deadlock_detection import Held, enclosing_runs, locks_held_by_callers, waiting_for
+from standfast._src.sessions.conversation_identity import conversation_key
+from standfast._src.sessions.foreign.adapter import PlainSession
+from standfast._src.sessions.foreign.turn_lock import ProcessLease
+from standfast._src.sessions.protocol import Lease, Session, SessionSettings, abilities, ended_abilities
+from standfast._src.sessions.records import RunUsage
+from standfast._src.sessions.rules.saved_runs import NestedItems, Recorded, RunSave
+from standfast._src.sessions.signatures import has_parameter
+
+LOGGED_WAIT_S = 0.5
+# A wait for a session that is worth a line in the log: shorter ones are what taking turns costs.
+
+
+def session_id_of(session: Session) -> str | None:
+    """The session's id; None for one that has no id before its first use."""
+    try:
+        return str(session.session_id)
+    except (ValueError, AttributeError):
+        return None
+
+
+def run_store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
+    """The run store that was given, or the one beside a session; raises UserError if there is neither."""
+    store = run_store if run_store is not None or session is None else _run_store_beside(session)
+    if store is None:
+        raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")
+    return store
+
+
+def _run_store_beside(session: Any) -> RunStore | None:
+    store: RunStore | None = session.run_store() if "runs" in abilities(session) else None
+    return store
+
+
+@dataclass(frozen=True, slots=True)
+class NewItems:
+    """What one step brings to a session: a writer's items from number `start` on, and what belongs to them."""
+
+    writer: str
+    start: int = 0
+    items: Sequence[Item] = ()
+    costs: Costs | None = None
+    """What replies of the writer cost, those that were not kept before."""
+    nested: Sequence[NestedItems] = ()
+    """Items of runs inside its calls, which stand before its own."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.items or self.costs or self.nested)
+
+    def as_arguments(self) -> dict[str, Any]:
+        """The same as arguments of a session's `record`."""
+        given: dict[str, Any] = {"items": self.items, "writer": self.writer, "start": self.start}
+        # Only where there are any: a session of somebody else's may have `record` and not know them.
+        if self.costs is not None:
+            given["costs"] = self.costs
+        if self.nested:
+            given["nested"] = self.nested
+        return given
+
+
+_told: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def _tell_what_ended(session: Session) -> None:
+    """Say, once for each class, which abilities an overridden history method has ended, and how to keep them."""
+    kind = type(session)
+    if kind in _told:
+        return
+    _told.add(kind)
+    ended = ended_abilities(session)
+    for method in sorted(set(ended.values())):
+        names = sorted(name for name, by in ended.items() if by == method)
+        logger.info(
+            "%s overrides %s, so runs on it do without: %s (they would go around it). To keep one, override its method"
+            " in the same class too, or say in its body which hold: declared_abilities = frozenset({...})",
+            kind.__qualname__,
+            method,
+            ", ".join(names),
+        )
+
+
+@lru_cache(maxsize=64)
+def _says_who(kind: Hashable) -> bool:
+    """Whether sessions of this class can be told who takes a lease; reading a signature for each run is dear."""
+    return has_parameter(getattr(kind, "lease", None), "holder")
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    """The task that runs now; None outside of any."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+class SessionLock:
+    """One run's hold on a session."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        concurrency: Concurrency = "wait",
+        lease_ttl_s: float,
+        lease_wait_s: float,
+        settings: SessionSettings | None = None,
+        wrapper: RunContextWrapper[Any] | None = None,
+        outer: SessionLock | None = None,
+    ) -> None:
+        self.session: Any = session  # what it can do beyond the five methods is asked of `abilities`, not of its type
+        self.session_id = session_id_of(session)
+        self._concurrency, self._settings = concurrency, settings
+        self.holder = ""
+        """Who holds it, for people: the run."""
+        self._lease_ttl_s, self._lease_wait_s = lease_ttl_s, lease_wait_s
+        able = abilities(session)
+        self._leasable = "lease" in able
+        self.can_record = "record" in able
+        """Whether items, the saved run and the lease can be written in one step, by a request that needs no loop."""
+        self.keeps_costs = self.can_record and "usage" in able
+        """Whether what a run costs can be kept with its items, in the step that stores them (B15)."""
+        self._plain = None if "append" in able else PlainSession(session, wrapper=wrapper)
+        self._history: Any = self._plain or session
+        """What knows writers: the session, or the adapter for one that does not."""
+        _tell_what_ended(session)
+        self._held: Lease | None = None
+        """The session's lease; of a plain session one that only this process knows of."""
+        self._runs: RunStore | None = None
+        # A nested run on its parent's session uses the parent's lease (C13), which may be that of the run around it.
+        self._outer: SessionLock | None = None
+        if outer is not None and outer.is_same(session):
+            self._outer = outer._outer or outer
+        self._started_in = current_task()
+        self.cut: Sequence[Item] = ()
+        """What `read` left out of the latest items, because the limit cut the rest of their reply off."""
+
+    def is_same(self, session: Session) -> bool:
+        """Whether this is the same conversation in the same store, also through another object or a wrapper."""
+        return self.key == conversation_key(session)
+
+    @property
+    def key(self) -> Hashable:
+        """What the conversation is known by in this process."""
+        return conversation_key(self.session)
+
+    def has_namesake_around(self) -> bool:
+        """Whether a run around this one is on another conversation of the same id: a user's, in another store."""
+        around = [one for one in enclosing_runs() if isinstance(one, SessionLock) and one.session_id == self.session_id]
+        return any(one.key != self.key for one in around)
+
+    @property
+    def counts_writers(self) -> bool:
+        """Whether the session itself knows how many items of each run it has."""
+        return self._plain is None
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""
+        return self._outer is not None
+
+    def run_store(self) -> RunStore | None:
+        """The run store beside the history, where the session has one."""
+        if self._runs is None:
+            self._runs = _run_store_beside(self.session)
+        return self._runs
+
+    def is_beside(self, store: RunStore) -> bool:
+        """Whether this run store is the session's own: then its lease tells of the session's open runs."""
+        beside = self.run_store()
+        return beside is not None and (store is beside or store == beside)
+
+    def keeps(self, store: RunStore) -> bool:
+        """Whether a run saved there can be written in one step with the session's items and lease."""
+        return self.can_record and self.is_beside(store)
+
+    # --- one run at a time -------------------------------------------------------------------------------------------
+
+    async def hold(self, *, at_once: bool = False) -> None:
+        """Become the only run on this conversation, as the concurrency policy says (C13).
+
+        `at_once`: raises SessionBusyError if another has it, also where the policy is to wait.
+        """
+        # Holding twice would be waiting for oneself: a parent's lease covers a nested run on the same conversation.
+        if self._concurrency == "allow" or self._outer is not None or self._held is not None:
+            return
+        wait_s = 0.0 if at_once or self._concurrency == "reject" else self._lease_wait_s
+        asked_at = time.monotonic()
+        if around := locks_held_by_callers(self._started_in):
+            self._refuse_to_wait_for_itself(around)
+        if around and wait_s > 0:
+            with waiting_for(self.key, self._started_in, what=f"session {self.session_id!r}"):
+                await self._take(wait_s)
+        else:
+            await self._take(wait_s)
+        self._tell_of_waiting(time.monotonic() - asked_at)
+
+    async def _take(self, wait_s: float) -> None:
+        if self._leasable:
+            named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}
+            self._held = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
+        elif self._plain is not None:
+            self._held = await self._plain.hold(wait_s)
+
+    def _tell_of_waiting(self, waited_s: float) -> None:
+        who, session = self.holder or "a run", self.session_id or "?"
+        if waited_s >= LOGGED_WAIT_S:
+            emit("lease_waited", holder=who, seconds=waited_s, session=session)
+        before = getattr(self._held, "taken_from", "")
+        if before:
+            emit("lease_taken_over", holder=who, what=f"session {session!r}", before=before)
+
+    def _refuse_to_wait_for_itself(self, around: Sequence[Held]) -> None:
+        """Refuse a run that a call of the run that has this conversation has started, and will wait for."""
+        for one in around:
+            if isinstance(one, SessionLock) and one.key == self.key:
+                raise SessionBusyError(
+                    f"session {self.session_id!r} is held by the run whose tool, hook or guardrail has started this"
+                    " run: it would wait for itself",
+                    "Give the inner run another session or none, use the agent as a tool (agent.as_tool), or start it"
+                    " in a task of its own, which waits its turn.",
+                    holder=one.holder or None,
+                )
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this run, or the one it is nested in, has the conversation."""
+        return (self._outer or self)._held is not None
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that writes carry; None where no store knows of it."""
+        held = (self._outer or self)._held
+        return None if isinstance(held, ProcessLease) else held
+
+    async def make_sure(self) -> None:
+        """Raise LeaseLostError unless the lease is certainly still ours (C13): then nothing may begin or be asked."""
+        lease = self.lease
+        if lease is not None and (self.was_away or not getattr(lease, "is_held", True)):
+            # Not renewed in time: this process slept, or its store was away. Only the store knows who has it now.
+            await lease.renew()
+
+    @property
+    def was_away(self) -> bool:
+        """Whether this process stood still for longer than its lease lives, and does not know since if it has it."""
+        return bool(getattr(self.lease, "was_away", False))
+
+    def tell_when_lost(self, tell: Callable[[], None]) -> None:
+        """Call this as soon as the lease turns out to be another's, where a lease can say so."""
+        told = getattr(self.lease, "tell_when_lost", None)
+        if callable(told):
+            told(tell)
+
+    async def release(self) -> None:
+        """Give back what was borrowed. The session stays open (C14)."""
+        held, self._held = self._held, None
+        if held is not None:
+            try:
+                await held.release()  # ours submit it before they wait: a cancellation that comes now changes nothing
+            except StoreError as error:  # it expires by itself; the run's own outcome is what counts
+                logger.warning("a lease on session %r was not given back: %s", self.session_id, error)
+
+    def release_now(self) -> None:
+        """Give back what was borrowed without waiting; what cannot be given back so lapses by itself."""
+        held, self._held = self._held, None
+        now = getattr(held, "release_now", None)
+        if callable(now):
+            now()
+
+    # --- history -----------------------------------------------------------------------------------------------------
+
+    def limit(self) -> int | None:
+        """How many of the latest items the run reads: the session's settings with the run's on top (A3)."""
+        own = getattr(self.session, "session_settings", None)
+        if not isinstance(own, SessionSettings):  # a dict, or the settings of the SDK's own sessions
+            limit = own.get("limit") if isinstance(own, dict) else getattr(own, "limit", None)
+            own = SessionSettings(limit)
+        return own.resolve(self._settings).limit
+
+    async def read(self) -> list[Item]:
+        """The history a run starts from; nothing of a reply that a limit cuts in two: `cut` has its rest (C8)."""
+        limit = self.limit()
+        items = await self._read(limit)
+        if not items or len(items) != limit or begins_or_answers(items[0]):
+            return items
+        # Whether the first belongs to a reply is said by the one before it. It is asked for by itself: a session of the
+        # user's own is told the limit that was set.
+        try:
+            before, *more = await self._read(limit + 1)
+        except Exception:
+            if self._plain is None:
+                raise
+            return items  # a session of the user's own may refuse more than what it gives at once
+        if len(more) != limit:
+            return items
+        count = rest_of_reply(before, more)
+        self.cut = more[:count]
+        return more[count:]
+
+    async def _read(self, limit: int | None) -> list[Item]:
+        if self._plain is not None:
+            return await self._plain.read(limit)
+        items: list[Item] = await (self.session.get_items() if limit is None else self.session.get_items(limit=limit))
+        return items
+
+    async def append(self, items: Sequence[Item], *, writer: str, start: int) -> None:
+        """Store this run's items from number `start` on, once."""
+        await self._history.append(items, writer=writer, start=start, lease=self.lease)
+
+    async def store(self, new: NewItems, *, release: bool = False) -> None:
+        """Store what a step brings, without the run: in one step where the session can, else one for each writer."""
+        if not self.can_record:
+            for writer, start, items in (*new.nested, (new.writer, new.start, new.items)):
+                if items:
+                    await self.append(items, writer=writer, start=start)
+        elif not new.is_empty:
+            await self.record(new, run=None, release=release)
+
+    async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
+        """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
+        gives_back = release and self.lease is self._held is not None
+        done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
+        if gives_back:
+            self._held = None
+        return done.revision
+
+    def record_now(self, new: NewItems, *, run: RunSave | None) -> None:
+        """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
+
+        A nested run gives nothing back: the lease is its parent's.
+        """
+        lease, own = self.lease, self._held
+        self._held = None
+        # Closed and not awaited: there is nobody who could wait.
+        self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
+
+    def could_not_store(self, run_id: str, count: int) -> None:
+        """Remember, for the next run of this process on this session, that items of this run were not stored."""
+        if self._plain is not None:
+            self._plain.could_not_store(run_id, count)
+        logger.warning("%d items of run %s could not be stored in session %r", count, run_id, self.session_id)
+
+    def not_stored(self) -> list[tuple[str, int]]:
+        """What runs of this process before could not store here: run id and number of items; told once."""
+        return self._plain.not_stored() if self._plain is not None else []
+
+    async def accepted(self, writer: str) -> int:
+        """How many items of this run the session has, as far as it, or this process, can tell."""
+        return int(await self._history.accepted(writer))
+
+    async def stored_count(self, writer: str, known: int) -> int:
+        """`accepted`, where at least `known` must be there; raises OwnerError if this is another store's session."""
+        held = await self.accepted(writer)
+        # A plain session can forget (its owner may have edited it); one that counts writers cannot.
+        if self._plain is None and held < known:
+            raise OwnerError(
+                f"session {self.session_id!r} holds {held} items of run {writer!r}, which stored {known}: it has the"
+                " same name and is another, or it was removed",
+                "Resume the run with the session it was started with; if that is gone, start a new run.",
+            )
+        return held
+
+    async def usage(self) -> list[RunUsage]:
+        """What runs of this conversation cost, if the session keeps that."""
+        if not self.keeps_costs:
+            return []
+        kept: list[RunUsage] = await self.session.usage()
+        return kept
+
+    async def written(self, writer: str) -> list[Item]:
+        """What this run wrote before, if the session can tell."""
+        items: list[Item] = await self._history.written(writer)
+        return items

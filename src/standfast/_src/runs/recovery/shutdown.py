@@ -1,0 +1,42 @@
+"""Stopping a worker on a signal, without losing what its runs have begun."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from standfast._src.runs.loop.active_runs import HAND_OVER_S, hand_over_all, leave
+
+
+@asynccontextmanager
+async def handing_over_on(*signals: signal.Signals, within_s: float = HAND_OVER_S) -> AsyncIterator[asyncio.Event]:
+    """Hand over every run of this event loop when the process gets one of these signals (SIGTERM if none is named).
+
+    Gives an event that is set then: take no more work; a run that starts all the same is handed over at once. Leaving
+    the block waits until the runs are handed over, see `Runner.hand_over`. The signals must have no other handler in
+    the meantime, and the loop must be able to hear them (that of the main thread, not on Windows).
+    """
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    handing_over: list[asyncio.Task[tuple[str, ...]]] = []
+
+    def stop() -> None:
+        if not stopping.is_set():
+            stopping.set()
+            leave(is_leaving=True)  # also one that starts before the worker has looked at the event
+            handing_over.append(asyncio.ensure_future(hand_over_all(within_s)))
+
+    heard = signals or (signal.SIGTERM,)
+    for one in heard:
+        loop.add_signal_handler(one, stop)
+    try:
+        yield stopping
+    finally:
+        try:
+            for task in handing_over:
+                await task
+        finally:
+            leave(is_leaving=False)
+            for one in heard:
+                loop.remove_signal_handler(one)

@@ -1,0 +1,1 @@
+"""The performers of a run's effects: requests, tool calls, handoffs, guardrails."""

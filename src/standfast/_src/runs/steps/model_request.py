@@ -1,0 +1,212 @@
+"""Asking the model: what is sent, and what the reply means. One performer for watched runs and others.
+
+Attempts and retries are in `sending`: here a request is one question with one answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from standfast._src.agents.agent import Agent
+from standfast._src.agents.run_config import CallModelData, ModelInputData
+from standfast._src.base.aio import maybe_await
+from standfast._src.base.errors import ModelBehaviorError, StandfastError, UserError
+from standfast._src.base.json_values import Item, copy_json
+from standfast._src.items.history import CUT_REPLY, LOCAL_CALL_TYPES, LeftOut, Prepared, deduplicate, omit_reasoning_id
+from standfast._src.items.items import ModelResponse
+from standfast._src.items.usage import Usage
+from standfast._src.runs.engine.due import due
+from standfast._src.runs.engine.events import Begun, CallModel, NotTaken, Settle
+from standfast._src.runs.engine.request import left_out, ordinals_to_send, stateful, view_items
+from standfast._src.runs.engine.run import Outgoing, Run
+from standfast._src.runs.loop.loop import Loop
+from standfast._src.runs.loop.run_scope import PreparedView, RunScope, logger
+from standfast._src.runs.persistence.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
+from standfast._src.runs.steps.allowed_callers import Callers
+from standfast._src.runs.steps.call_hooks import announce_agent, hook_pair, observers, wants
+from standfast._src.runs.steps.reply_parsing import Reply, call_digest
+from standfast._src.runs.steps.resolved_agent import ResolvedAgent
+from standfast._src.runs.steps.send_request import RequestSender
+
+
+async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
+    """Ask for the reply of this turn and tell the run of it."""
+    run = loop.run
+    if scope.events is not None and effect.turn > 1:
+        await scope.events.give_way()
+        run = loop.run
+        if all(effect.key != other.key for other in due(run)):
+            return  # a stop came in from whoever watches
+    # From here on the turn counts as begun: a stop after the turn lets it finish.
+    loop.last_requested_turn = effect.turn
+    agent = scope.graph.agent(run.progress.agent)
+    ordinals = ordinals_to_send(run) if run.spec.owner.is_server else ()
+    items = [run.ledger[n].item for n in ordinals] if run.spec.owner.is_server else prepare_conversation(scope, run)
+    await announce_agent(scope, run, agent, items)
+    with scope.enter_user_code():
+        resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
+        sent, instructions = await _apply_input_filter(scope, agent, items, resolved.instructions)
+    # What a filter left out of a server's delta is still to be sent: remembered by ordinal, offered again (D3).
+    owed = left_out(ordinals, items, sent) if sent is not items and ordinals else ()
+    if wants(scope, agent, "on_llm_start"):
+        await hook_pair(scope, agent, "on_llm_start", scope.wrapper, agent, instructions, copy_json(sent))
+    if stateful(run):
+        # A filtered payload is kept whole: it is what the server will have, if this answer is lost.
+        kept = None if sent is items else tuple(copy_json(item) for item in sent)
+        ours = tuple(n for n in ordinals if n not in owed)
+        await loop.record(Begun(None, Outgoing(effect.key, ours, kept), await newest_item_id(run, resolved)))
+    # Where the place was remembered, an earlier request there was not found, and may still arrive.
+    sending = RequestSender(
+        loop, scope, resolved, instructions, sent, earlier_may_arrive=run.progress.after_item_id is not None
+    )
+    await loop.make_sure()
+    response, failed = await sending.ask()
+    await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
+
+
+async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
+    """Ask the server for a request that had left when the run was last heard of, and go on from what it says."""
+    run = loop.run
+    agent = scope.graph.agent(run.progress.agent)
+    with scope.enter_user_code():
+        resolved = await scope.agents.for_request(agent, has_used_tools=any(run.used_by(run.progress.agent)))
+    found = await ask_server(run, resolved.model)
+    if found is not None and found.response is not None:
+        await take_reply(loop, scope, effect, agent, resolved, found.response, owed=not_sent(run))
+    elif found is not None and not found.taken:
+        await loop.record(NotTaken(after_item_id=run.progress.after_item_id), completes=effect)
+    else:
+        error = unknown_outcome(run, found)
+        if found is not None or not await RequestSender(loop, scope, resolved, None, []).may_send_again(error):
+            raise error
+        await loop.record(NotTaken(), completes=effect)
+
+
+async def take_reply(
+    loop: Loop,
+    scope: RunScope,
+    effect: CallModel | Settle,
+    agent: Agent[Any],
+    resolved: ResolvedAgent,
+    response: ModelResponse,
+    *,
+    failed: int = 0,
+    owed: tuple[int, ...] = (),
+) -> None:
+    """A whole reply is here: take it apart, announce it, and tell the run."""
+    run = loop.run
+    counted = Usage()
+    if failed:
+        counted.add_failed_attempts(failed)
+    counted.add(Usage.from_provider(response.usage))
+    # Attempts that failed are part of what the reply cost.
+    scope.wrapper.usage.add(counted)
+    try:
+        reply = _read(scope, run, agent, resolved, response)
+    except ModelBehaviorError:
+        if run.spec.owner.kind == "conversation":
+            # Refused here, and there it stands: the server waits for an output of every call, and would take nothing
+            # else. So the run knows the calls, none of which runs, and hands their outputs over (D11).
+            with contextlib.suppress(StandfastError):
+                seen = Reply(scope.graph.key(agent)).take(response.output)
+                await loop.record(seen.event(effect.turn, response, counted, owed), completes=effect)
+        raise
+    scope.asked_calls = {call.id: call.digest for call in reply.calls}
+    scope.shown_calls.clear()  # of earlier turns: a server may use an id again
+    for entry, original in zip(reply.entries, reply.originals, strict=True):
+        scope.remember(entry.item, original)
+    scope.responses.append(response)
+    scope.show_entries(reply.entries)
+    name = getattr(resolved.model, "model", None)
+    asked = name if isinstance(name, str) else None
+    await loop.record(reply.event(effect.turn, response, counted, owed, asked, run.progress.agent), completes=effect)
+    for do in scope.when_accepted:
+        await do()
+    scope.when_accepted = ()
+    # After the reply is recorded: it was paid for, and a hook that raises must not throw it away.
+    await observers(loop, scope, agent, "on_llm_end", scope.wrapper, agent, response)
+
+
+def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent, response: ModelResponse) -> Reply:
+    """The reply with what this agent has: which tools it calls, and whether they are there."""
+    is_told = scope.config.tool_not_found_behavior == "return_error_to_model"
+    is_server = run.spec.owner.is_server
+    reply = Reply(
+        scope.graph.key(agent),
+        tools=resolved.tools_by_name,
+        handoffs=resolved.handoffs_by_name,
+        kind_of_missing="unknown" if is_told else None,
+        known=_update_known_calls(scope, run),
+        answers_repeats=is_server,
+        callers=Callers(tools=resolved.tools, history=lambda: view_items(run, scope.history), is_elsewhere=is_server),
+    )
+    return reply.take(response.output)
+
+
+def _update_known_calls(scope: RunScope, run: Run) -> dict[str, str]:
+    """The call ids of this run's history and their digests; only what is new in the ledger is looked at."""
+    for entry in run.ledger.since(scope.known_upto):
+        call_id = entry.item.get("call_id")
+        is_ours = entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") in LOCAL_CALL_TYPES
+        if is_ours and isinstance(call_id, str):
+            scope.known_calls[call_id] = scope.asked_calls.get(call_id) or call_digest(entry.item)
+    scope.known_upto = len(run.ledger)
+    return scope.known_calls
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def prepare_conversation(scope: RunScope, run: Run) -> list[Item]:
+    """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
+    so_far = scope.prepared
+    if so_far is None or so_far.view_count != len(run.views):
+        base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.seen.open_turns]
+        if scope.shown_base is not None and len(run.views) == 1:
+            base = scope.shown_base
+        items = [*base, *(entry.item for entry in run.ledger.since(run.view.tail))]
+        so_far = scope.prepared = PreparedView(len(run.views), Prepared(_as_sent(scope, items)), len(run.ledger))
+    elif so_far.ledger_count < len(run.ledger):
+        so_far.items.extend(_as_sent(scope, [entry.item for entry in run.ledger.since(so_far.ledger_count)]))
+        so_far.ledger_count = len(run.ledger)
+    cut = scope.session.cut if scope.session is not None else ()
+    left_out = [*(LeftOut(item, CUT_REPLY) for item in cut), *so_far.items.left_out]
+    if left_out and len(left_out) != len(scope.left_out):
+        scope.left_out = left_out
+        logger.warning(
+            "%d items of the history were left out of the request: a call without its output, an output without its"
+            " call, or a part of a reply, which no provider accepts. They were not deleted. Their calls: %s",
+            len(scope.left_out),
+            ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item)),
+        )
+    return so_far.items.list()
+
+
+def _as_sent(scope: RunScope, items: Sequence[Item]) -> Sequence[Item]:
+    """The items under the run's `reasoning_item_id_policy`, those of the session's history included."""
+    omit = scope.config.reasoning_item_id_policy == "omit"
+    return [omit_reasoning_id(item) for item in items] if omit else items
+
+
+async def _apply_input_filter(
+    scope: RunScope, agent: Agent[Any], items: list[Item], instructions: str | None
+) -> tuple[list[Item], Any]:
+    """What the `call_model_input_filter` makes of the request; it gets copies and changes only the model's view."""
+    function = scope.config.call_model_input_filter
+    if function is None:
+        return items, instructions
+    data = CallModelData(
+        ModelInputData([copy_json(item) for item in items], instructions), agent, scope.wrapper.context
+    )
+    changed = await maybe_await(function(data))
+    if not isinstance(changed, ModelInputData) or not isinstance(changed.input, list):
+        raise UserError(
+            f"call_model_input_filter returned {type(changed).__name__}"
+            if not isinstance(changed, ModelInputData)
+            else f"call_model_input_filter returned an input that is a {type(changed.input).__name__}",
+            "Return ModelInputData(input=[...], instructions=...) with a list of items.",
+        )
+    # What the filter repeats is sent once, as what the run itself puts together is (C2).
+    return deduplicate(changed.input), changed.instructions

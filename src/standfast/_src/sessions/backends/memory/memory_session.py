@@ -1,0 +1,61 @@
+"""Sessions in memory: what tests and short-lived programs use. What outlives a process (A23) is not promised here."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Any
+
+from standfast._src.sessions.backends.memory.memory_runs import InMemoryRunStore
+from standfast._src.sessions.backends.memory.memory_storage import MemoryStore
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.held_leases import StoredLease
+from standfast._src.sessions.client.inline_executor import InlineExecutor
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.protocol import SessionSettings
+from standfast._src.sessions.storage import run_program
+
+__all__ = ["InMemoryLease", "InMemorySession", "InMemoryStore"]
+
+InMemoryLease = StoredLease
+
+
+class InMemoryStore(MemoryStore):
+    """What several `InMemorySession` objects can share: histories and saved runs, for as long as the process lives.
+
+    `ttl_s`: what was not changed for so many seconds is forgotten, as a whole (A20). None keeps everything.
+    """
+
+    def run_store(self) -> InMemoryRunStore:
+        """The runs kept in this store."""
+        return InMemoryRunStore(store=self)
+
+
+class InMemorySession(StoredSession):
+    """A conversation kept in this process. Sessions that are given the same `store` share it."""
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        store: InMemoryStore | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        timeout_s: float = 30,
+    ) -> None:
+        super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.store = InMemoryStore() if store is None else store
+
+    def run_store(self) -> InMemoryRunStore:
+        """The run store beside this session's history. Does no I/O."""
+        return self.store.run_store()
+
+    def _carrier(self) -> Executor:
+        return InlineExecutor(partial(run_program, self.store), self.store.lock)
+
+    def _store_key(self) -> Hashable:
+        return self.store
+
+    def _another(self, new_id: str) -> InMemorySession:
+        return InMemorySession(
+            new_id, store=self.store, session_settings=self._copied_settings(), timeout_s=self.timeout_s
+        )

@@ -1,0 +1,90 @@
+"""What a server is asked before the first question, and before the first that changes something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from standfast._src.base.errors import NotADatabaseError, SchemaTooNewError
+from standfast._src.base.logs import session_logger as _log
+from standfast._src.sessions.backends.redis.eviction import ASKED, EvictionPolicy
+from standfast._src.sessions.backends.redis.keys import Keys, to_bytes, to_text
+from standfast._src.sessions.backends.redis.sansio import Exchange, answers
+
+LAYOUT = 1
+
+
+class Handshake:
+    """Whether one store's keys can be read and written by this release."""
+
+    def __init__(self, keys: Keys, where: str, *, expires: bool) -> None:
+        self._keys, self._policy = keys, EvictionPolicy(where, expires=expires)
+        self.is_readable = self.is_writable = False
+        self.has_one_layout = False
+        """Whether no other layout can be there: on a cluster."""
+
+    def before_reading(self) -> Exchange[None]:
+        """Refuse a layout of a newer release."""
+        (layout,) = yield from answers([("GET", layout_key(self._keys))])
+        _check_layout(layout, self._keys.prefix)
+        self.is_readable = True
+
+    def before_writing(self) -> Exchange[None]:
+        """Refuse a second layout and a prefix that continues another, and warn of a server that evicts keys."""
+        if not self.has_one_layout:
+            other = Keys(self._keys.prefix, "sdk" if self._keys.layout == "tagged" else "tagged")
+            indexes = [keys.index(bucket, "session") for keys in (self._keys, other) for bucket in keys.buckets]
+            # A command for each: a server that is a whole cluster takes none whose keys are in several slots.
+            there = yield from answers([("EXISTS", index) for index in indexes])
+            count = len(self._keys.buckets)
+            _check_not_mixed(sum(there[:count]), sum(there[count:]), self._keys)
+            if shorter := self._keys.shorter_prefixes:
+                # An error is not an answer: this user may be allowed to see the keys below its own prefix only.
+                found = yield [("EXISTS", Keys(prefix, "sdk").index(0, "session")) for prefix in shorter], True
+                met = [prefix for prefix, is_used in zip(shorter, found, strict=True) if is_used == 1]
+                _check_not_continued(met, sum(there[:count]), self._keys.prefix)
+        if self._policy.is_unknown:
+            (about,) = yield [ASKED], True
+            self._policy.take_answer(about)
+        self.is_writable = True
+
+
+def layout_key(keys: Keys) -> bytes:
+    """Where a release that keeps something in another way says so. This one writes nothing there."""
+    return to_bytes(f"{keys.root()}layout")
+
+
+def _check_not_mixed(own: int, others: int, keys: Keys) -> None:
+    """Refuse to begin in one layout below a prefix where sessions are kept in the other one.
+
+    One id would be two conversations, and each worker would see its own. Where both are in use already nothing is
+    refused: what is there must stay within reach.
+    """
+    if others and not own:
+        raise NotADatabaseError(
+            f"sessions below {keys.prefix!r} are kept in the other layout, and none in layout {keys.layout!r}",
+            "Give all workers the same layout=, or choose another key_prefix for this one.",
+        )
+
+
+def _check_not_continued(shorter: Sequence[str], own: int, prefix: str) -> None:
+    """Refuse to begin below a prefix that continues one in use: an id below the shorter one could name these keys.
+
+    Where both are in use already this is logged: what is there must stay within reach.
+    """
+    if not shorter:
+        return
+    what = f"sessions are kept below {shorter[0]!r}, which {prefix!r} continues: an id there can name a session here"
+    if own:
+        _log.warning("%s; move one of the two to a prefix that does not begin the other", what)
+        return
+    raise NotADatabaseError(what, "Choose a key_prefix that neither continues nor begins another one.")
+
+
+def _check_layout(found: bytes | str | None, prefix: str) -> None:
+    """Refuse keys that a newer release has written in a way that this one would misread."""
+    if found is not None and found not in (b"%d" % LAYOUT, str(LAYOUT)):
+        said = to_text(found) if isinstance(found, bytes) else found
+        raise SchemaTooNewError(
+            f"a newer standfast keeps the sessions below {prefix!r} in layout {said[:20]!r}; this one knows {LAYOUT}",
+            "Upgrade standfast in this process, or choose another key_prefix.",
+        )

@@ -1,0 +1,199 @@
+"""The store: looks and steps over connections of its own, from any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Protocol
+
+import redis.exceptions as failed
+
+from standfast._src.base.errors import StandfastError, StoreError
+from standfast._src.sessions.backends.redis import listing
+from standfast._src.sessions.backends.redis.connection import SentExchange
+from standfast._src.sessions.backends.redis.handshake import Handshake
+from standfast._src.sessions.backends.redis.keys import Keys, Layout, NameKeys
+from standfast._src.sessions.backends.redis.redis_errors import refused_error, too_few
+from standfast._src.sessions.backends.redis.sansio import Command, Exchange, run_exchange
+from standfast._src.sessions.backends.redis.scripts import Asked, Refs, build_append, build_look, build_step
+from standfast._src.sessions.storage import Answer, Ask, CommitRequest, Count, Done, Listing, Name, ReadRequest
+from standfast._src.sessions.storage_helpers import Answering
+
+WAIT_MS = 2000
+"""How long a write waits for replicas, where that is asked for; everything behind it on its connection waits too."""
+
+
+_LISTINGS, _LOOKS = {Listing, Count}, {ReadRequest}
+_PLAIN = {bytes, list}
+"""Answers that are no errors, and not the small script's word that this is nothing for it."""
+_command_of = attrgetter("command")
+
+
+class Codec:
+    """What is sent for a question and what the answer means, for one way of keeping names in Redis."""
+
+    def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None, where: str, wait_replicas: int = 0) -> None:
+        self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
+        self._refs = Refs()
+        self._greeting = Handshake(self.keys, where, expires=bool(ttl_ms))
+        self.label = f"Redis at {where}, prefix {prefix!r}"
+        self._wait_replicas = wait_replicas
+
+    def keys_of(self, name: Name) -> NameKeys:
+        """The keys of a name."""
+        return self.keys.of(name)
+
+    def asked(self, question: ReadRequest | CommitRequest) -> Asked:
+        """The command for a question: the small script where it will do."""
+        if isinstance(question, ReadRequest):
+            return build_look(question, self.keys_of(question.name))
+        small = build_append(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
+        return self.general(question) if small is None else small
+
+    def general(self, step: Any) -> Asked:
+        """The command for a step, whatever it is."""
+        return build_step(step, self.keys_of, self._refs, self._ttl_ms)
+
+    def again(
+        self, questions: Sequence[ReadRequest | CommitRequest], asked: list[Asked], found: Sequence[Any]
+    ) -> dict[int, Command]:
+        """What must be asked once more, by its place: nothing of it was done.
+
+        A script that the server does not know (a new server, a failover, SCRIPT FLUSH) goes as text; what the small
+        script leaves alone goes to the other one.
+        """
+        more: dict[int, Command] = {}
+        for place, got in enumerate(found):
+            if got == 0:
+                asked[place] = self.general(questions[place])
+            if got == 0 or isinstance(got, failed.NoScriptError):
+                more[place] = asked[place].with_script()
+        return more
+
+    def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
+        """What is sent for questions: looks and steps in a row in one write, a listing in several."""
+        if not self._greeting.is_readable:
+            yield from self._greeting.before_reading()
+        kinds = set(map(type, questions))
+        if not kinds.isdisjoint(_LISTINGS):
+            return (yield from self._in_turn(questions))
+        asked, reading = list(map(self.asked, questions)), kinds == _LOOKS
+        if not reading and not self._greeting.is_writable:
+            yield from self._greeting.before_writing()
+        wait = [("WAIT", self._wait_replicas, WAIT_MS)] if self._wait_replicas and not reading else []
+        found = list((yield [*map(_command_of, asked), *wait], reading))
+        while not _PLAIN.issuperset(map(type, found)):
+            more = self.again(questions, asked, found[: len(asked)])
+            if not more:
+                break
+            got = yield [*more.values(), *wait], reading
+            for place, one in zip([*more, len(asked)], got, strict=False):
+                found[place] = one
+        meant: list[Answer | Exception] = []
+        for place, question in enumerate(asked):  # behind them: what the replicas have
+            told = found[place]
+            meant.append(refused_error(told) if isinstance(told, failed.ResponseError) else question.meaning(told))
+        return self._check_replicas(questions, meant, found[-1]) if wait else meant
+
+    def _in_turn(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
+        """Listings among other questions. An error of some is none of those before: these were answered."""
+        answered: list[Answer | Exception] = []
+        for is_listing, some in groupby(questions, lambda question: isinstance(question, (Listing, Count))):
+            if is_listing:
+                for question in some:
+                    answered.append((yield from self._answer_listing(question)))
+                continue
+            together = list(some)
+            try:
+                answered += yield from self.exchange(together)
+            except StandfastError as error:
+                answered += [error] * len(together)
+        return answered
+
+    def _answer_listing(self, question: Listing | Count) -> Exchange[Answer | Exception]:
+        try:
+            if isinstance(question, Count):
+                return (yield from listing.count(self.keys, question.kind))
+            return (yield from listing.page(self.keys, question))
+        except StandfastError as error:  # of this question, and not of those that were asked with it
+            return error
+
+    def _check_replicas(
+        self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: object
+    ) -> list[Any]:
+        """The answers, if so many replicas have what was written; else errors in place of those to steps.
+
+        Also where a step was refused: it may be the repeat of one that is there, and that the replicas still lack.
+        """
+        if isinstance(count, int) and count >= self._wait_replicas:
+            return list(answers)
+        return [
+            got if isinstance(question, ReadRequest) or isinstance(got, Exception) else self._too_few_error(got, count)
+            for question, got in zip(questions, answers, strict=True)
+        ]
+
+    def _too_few_error(self, answer: Answer, count: object) -> StoreError:
+        error = too_few(count, self._wait_replicas, is_written=isinstance(answer, Done))
+        error.is_lasting = True  # not asked again: a repeat that finds it done would not be waited for
+        return error
+
+
+class AnsweringLink(Protocol):
+    """As much of a link as a store needs that is asked in a thread."""
+
+    where: str
+
+    def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
+        """The answers, in order. An error that the server answered with is among them."""
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class RedisStore(Codec, Answering):
+    """A Redis or Valkey server of one node as a store (see `_src.sessions.storage`)."""
+
+    loses_answers = True
+
+    def __init__(
+        self, link: AnsweringLink, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0
+    ) -> None:
+        super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
+        self._link: Any = link  # one to a single server can be reached and lent, too
+
+    def reach(self) -> None:
+        """Connect, if it is not connected."""
+        self._link.reach()
+
+    def answer(self, question: Ask) -> Answer:
+        """What it answers to one question."""
+        (found,) = run_exchange(self.exchange([question]), self._link.ask)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
+        """All of it in one write, but for listings."""
+        return run_exchange(self.exchange(questions), self._link.ask)
+
+    # --- asked without waiting (see `_src.sessions.client.caller_loop_executor`)
+    # ----------------------------------------------------------
+
+    def line(self, count: int) -> Any:
+        """The socket, if one is open and the server has been greeted."""
+        return self._link.line if self._greeting.is_writable else None
+
+    def begin(self, questions: Sequence[Ask]) -> SentExchange[list[Answer | Exception]]:
+        """Send what asks for all of it, as far as that goes without waiting."""
+        return SentExchange(self._link, self.exchange(questions))
+
+    def break_off(self) -> None:
+        """Close the connection; it is opened again when it is needed."""
+        self._link.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._link.close()

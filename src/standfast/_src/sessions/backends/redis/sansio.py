@@ -1,0 +1,66 @@
+"""What is sent and what comes back, as generators: no I/O, so that a thread and an event loop can both drive them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import redis.exceptions as failed
+
+from standfast._src.base.errors import StandfastError
+from standfast._src.sessions.backends.redis.redis_errors import refused_error
+
+T = TypeVar("T")
+
+Command = tuple[Any, ...]
+Exchange = Generator[tuple[Sequence[Command], bool], Sequence[Any], T]
+"""Yields what to send in one write, and whether it only reads; is sent the answers, errors of the server among them."""
+
+
+def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
+    """What the server answers to commands that change nothing that matters; raises what it refuses."""
+    found = yield commands, True
+    for one in found:
+        if isinstance(one, failed.ResponseError):
+            raise refused_error(one)
+    return found
+
+
+Asking = Callable[[Sequence[Command], bool], list[Any]]
+
+
+def run_exchange(exchange: Exchange[T], ask: Asking, sent: tuple[Sequence[Command], bool] | None = None) -> T:
+    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it.
+
+    `sent` is what the exchange asks for, if it has begun.
+    """
+    try:
+        sent = sent or next(exchange)
+        while True:
+            try:
+                found = ask(*sent)
+            except StandfastError as error:
+                sent = exchange.throw(error)
+            else:
+                sent = exchange.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def run_exchange_async(
+    exchange: Exchange[T], ask: Callable[[Sequence[Command], bool], Awaitable[list[Any]]]
+) -> T:
+    """The same in an event loop."""
+    try:
+        sent = next(exchange)
+        while True:
+            try:
+                found = await ask(*sent)
+            except StandfastError as error:
+                sent = exchange.throw(error)
+            else:
+                sent = exchange.send(found)
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -1,0 +1,175 @@
+"""One engine per database file and process, shared by every session object on that file.
+
+Session objects come and go by the thousand; threads, connections and descriptors do not. An engine is made by the
+first session that does something, and ends with the last one that is closed or merely dropped. Where many files are
+open, only those used last have threads and connections: the others rest, and wake when something is asked of them.
+
+`os.fork` is prepared for, not repaired afterwards: SQLite keeps a file's locks per process in memory that a child
+inherits, so a child that opened the file while an inherited connection is still around would believe in locks it does
+not have. Before a fork every connection is closed; both sides open their own when they next need one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Coroutine
+from contextlib import ExitStack, suppress
+from typing import Any, Protocol, TypeVar
+
+from standfast._src.base.at_exit import AtExit
+from standfast._src.sessions.backends.sqlite.commit_thread import (
+    CLOSE_WAIT_S,
+    CommitThread,
+    Signal,
+    awake,
+    awake_lock,
+    unsafe_after_fork,
+)
+from standfast._src.sessions.backends.sqlite.schema import Tables
+from standfast._src.sessions.client.requests import Request, RequestExecutor
+
+T = TypeVar("T")
+
+FORK_WAIT_S = 5.0
+
+
+class FileEngine:
+    """What the sessions of a file share. Its threads do not know it, and end when nobody refers to it any more."""
+
+    def __init__(self, path: str, mode: int | None) -> None:
+        self.users: weakref.WeakSet[FileExecutor] = weakref.WeakSet()
+        self._path, self._mode = path, mode
+        self.begin()
+
+    def begin(self) -> None:
+        """Have threads of this process: at first, and in a child of `os.fork`, where those of before do not exist."""
+        self.threads = CommitThread(self._path, self._mode)
+        _all_threads.add(self.threads)
+        # From a finalizer, which may run anywhere, even where somebody has the gate: so it takes no lock.
+        weakref.finalize(self, self.threads.inbox.put, Signal.STOP).atexit = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it serves only those who have it: it has ended, or another file stands in the place of its own."""
+        return self.threads.is_stopped or self.threads.file.was_replaced()
+
+
+class FileExecutor(RequestExecutor):
+    """Carries plans about one pair of tables to the engine of their file."""
+
+    def __init__(self, path: str, tables: Tables, mode: int | None = None) -> None:
+        self._where = tables
+        with registry_lock:
+            found = _engines.get(path)
+            if found is None or found.is_gone:
+                found = _engines[path] = FileEngine(path, mode)
+                _process_end.ensure()
+            self.engine = found
+            found.users.add(self)
+
+    def _send_request(self, request: Request[T]) -> Coroutine[Any, Any, T]:
+        threads = self.engine.threads
+        if request.detached:
+            threads.submit_detached(request)
+        return request.answer(threads.submit_read if request.kind == "read" else threads.submit, threads.give_up)
+
+    def _submit(self, request: Request[Any]) -> None:
+        self.engine.threads.submit(request)
+
+    def close(self) -> None:
+        """One user less; the last one waits until every connection is closed."""
+        with registry_lock:
+            self.engine.users.discard(self)
+            is_last = not self.engine.users
+            if is_last:
+                self.engine.threads.stop()
+        if is_last:
+            self.engine.threads.join(CLOSE_WAIT_S)
+
+
+# --- the engines of this process ------------------------------------------------------------------------------
+
+registry_lock = threading.RLock()  # also orders how session objects find their engine; os.fork waits for it
+_engines: weakref.WeakValueDictionary[str, FileEngine] = weakref.WeakValueDictionary()
+_all_threads: weakref.WeakSet[CommitThread] = weakref.WeakSet()
+
+memory_databases: weakref.WeakSet[_HasLock] = weakref.WeakSet()
+"""Private stores in memory: a fork must not happen in the middle of an operation on one."""
+
+
+def _at_exit() -> None:
+    with registry_lock:
+        found = list(_all_threads)
+    for threads in found:
+        threads.stop()
+    for threads in found:
+        threads.join(CLOSE_WAIT_S)
+
+
+class _HasLock(Protocol):
+    lock: threading.Lock
+
+
+_held_for_fork = ExitStack()
+_busy_at_fork: list[str] = []
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + FORK_WAIT_S
+    _hold(registry_lock)
+    found = list(_all_threads)
+    # Until each is paused: Python forks all the same if this is interrupted, by Ctrl-C while it waits for a commit say.
+    _busy_at_fork.extend(threads.path for threads in found)
+    for database in list(memory_databases):
+        if database.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            _held_for_fork.callback(database.lock.release)
+    for threads in found:
+        _hold(threads.gate)
+        if threads.is_paused(deadline, _held_for_fork):
+            _busy_at_fork.remove(threads.path)
+    _hold(awake_lock)
+
+
+def _hold(lock: threading.RLock) -> None:
+    _held_for_fork.callback(_let_go, lock)  # first: an interrupt between the two must not leave it taken
+    lock.acquire()
+
+
+def _let_go(lock: threading.RLock) -> None:
+    with suppress(RuntimeError):  # it was never taken
+        lock.release()
+
+
+def _give_back() -> None:
+    # Emptied first: when the last of them is free, another thread may begin a fork and put its own there.
+    _held_for_fork.pop_all().close()
+
+
+def _after_fork_in_parent() -> None:
+    _give_back()
+    _busy_at_fork.clear()
+
+
+def _after_fork_in_child() -> None:
+    for threads in list(_all_threads):
+        threads.is_stopped = True
+        _kept_for_ever.append(threads)
+    _all_threads.clear()
+    awake.clear()
+    unsafe_after_fork.update(_busy_at_fork)
+    _busy_at_fork.clear()
+    for engine in list(_engines.values()):
+        engine.begin()
+    _give_back()
+
+
+_kept_for_ever: list[CommitThread] = []
+# A connection that could not be closed before the fork must never be closed by the child: SQLite would take that for
+# the end of the parent's use of the file.
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+_process_end = AtExit(_at_exit)

@@ -1,0 +1,72 @@
+"""Reading a file that has not the layout of today, without changing a byte of it.
+
+A connection that may write nothing may still have temporary tables and views, in its own memory, and a name without a
+schema means the temporary one first. So the tables that the statements of `statements` name are made there: the SDK's
+messages as a view with the columns that are missing, what standfast keeps beside them as empty tables, or, from a file
+of release 0.1, as its migration would make them. What is copied is small: one row for each session, writer and run.
+"""
+
+# ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
+from __future__ import annotations
+
+import sqlite3
+
+from standfast._src.base.errors import NotADatabaseError
+from standfast._src.sessions.backends.sqlite import schema, upgrade_from_1
+from standfast._src.sessions.backends.sqlite.schema import Tables, quote
+
+
+def prepare(db: sqlite3.Connection, path: str, tables: Tables) -> int:
+    """Make the connection answer as one to a file of today's layout; gives the layout that the file has.
+
+    Raises SchemaTooNewError for a newer one, and NotADatabaseError if it holds no such tables at all.
+    """
+    version = schema.version_of(db, tables)
+    if version == schema.VERSION:
+        return version
+    there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?) COLLATE NOCASE"
+    if db.execute(there, (tables.sessions, tables.messages)).fetchone()[0] < 2:
+        raise NotADatabaseError(
+            f"{path!r} is a database without the tables {tables.sessions!r} and {tables.messages!r}: it holds no "
+            "conversations of standfast's or of the OpenAI Agents SDK's",
+            "Check the path; other table names are given as ?sessions_table=…&messages_table=… behind it.",
+        )
+    db.execute("PRAGMA temp_store=MEMORY")
+    db.execute("BEGIN")
+    prefix = "holdfast_" if version else None
+    _views(db, tables, prefix)
+    schema.make_own_tables(db, tables, temporary=True, archive=prefix is None)
+    if version:
+        upgrade_from_1.convert_aside(db, tables.sessions, tables.messages)
+    schema.put_in_order(db, tables)
+    db.execute("COMMIT")
+    return version
+
+
+def _views(db: sqlite3.Connection, tables: Tables, prefix: str | None) -> None:
+    """The SDK's tables under their own names, with the columns that standfast adds today.
+
+    `prefix`: what those that are there begin with; None: none is there.
+    """
+    sessions, messages = quote(tables.sessions), quote(tables.messages)
+    epoch = "NULL" if prefix is None else f"{prefix}epoch"
+    db.execute(
+        f"CREATE TEMP TABLE {sessions} AS SELECT session_id, created_at, updated_at, {epoch} AS standfast_epoch, "
+        "NULL AS standfast_edition, CAST(NULL AS INTEGER) AS standfast_changed, CAST(NULL AS INTEGER) AS "
+        f"standfast_seen, NULL AS standfast_labels FROM main.{sessions}"
+    )
+    db.execute(f"CREATE UNIQUE INDEX temp.{quote(tables.own('ids'))} ON {sessions} (session_id)")
+    db.execute(f"CREATE INDEX temp.{quote(tables.own('by_change'))} ON {sessions} (standfast_changed, session_id)")
+    own = ", ".join(
+        f"{'NULL' if prefix is None else prefix + column} AS standfast_{column}"
+        for column in ("writer", "ordinal", "replaces")
+    )
+    db.execute(
+        f"CREATE TEMP VIEW {messages} AS SELECT id, session_id, message_data, created_at, {own} FROM main.{messages}"
+    )
+    if prefix is not None:
+        archive = quote(f"{tables.messages}_holdfast_archive")
+        db.execute(
+            f"CREATE TEMP VIEW {quote(tables.own('archive'))} AS SELECT session_id, generation, position, "
+            f"message_data, created_at, {own} FROM main.{archive}"
+        )

@@ -1,0 +1,77 @@
+"""Whether a process that wrote its name into the database is still alive, where that can be known for certain.
+
+A name is the boot, the process and the time namespace, the process id and its start time: a reused id, another
+container or another start of the machine is another name. (Start times are counted from a boot that a time namespace
+may move: across two of them the same process seems to be another.) Where any of that cannot be read (other systems than
+Linux), or the name comes from another boot or namespace, nothing is certain and the answer is no: then only the clock
+ends what the process held.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+PROC = "/proc"
+"""Where Linux shows its processes."""
+
+
+def this_process() -> str | None:
+    """The name of this process; None where it cannot be had."""
+    return _name_of(os.getpid(), PROC)
+
+
+def is_gone(name: str | None) -> bool:
+    """Whether the process of that name has certainly ended."""
+    mine = this_process()
+    if not name or mine is None:
+        return False
+    parts, own = name.split(" "), mine.split(" ")
+    if len(parts) != 5 or parts[:3] != own[:3] or not parts[3].isdigit():
+        # Another boot would mean that it is gone, but a copied or shared file may come from another machine.
+        return False
+    pid = int(parts[3])
+    start = _start_of(pid)
+    return start != parts[4] if start is not None else _is_nobody(pid)
+
+
+@lru_cache(maxsize=4)
+def _name_of(pid: int, shown_in: str) -> str | None:
+    start = _start_of(pid)
+    try:
+        if os.readlink(f"{shown_in}/self") != str(pid):
+            return None  # what is mounted there belongs to another namespace and speaks of other processes
+        with open(f"{shown_in}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+        spaces = os.readlink(f"{shown_in}/self/ns/pid"), _time_space()
+    except OSError:
+        return None
+    return f"{boot} {' '.join(spaces)} {pid} {start}" if start else None
+
+
+def _time_space() -> str:
+    try:
+        return os.readlink(f"{PROC}/self/ns/time")
+    except FileNotFoundError:
+        return "-"  # a kernel before 5.6 has only one
+
+
+def _start_of(pid: int) -> str | None:
+    """When the process started, in clock ticks since boot; "" if it is a zombie, None if none of this id is shown."""
+    try:
+        with open(f"{PROC}/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode("ascii")
+
+
+def _is_nobody(pid: int) -> bool:
+    """Whether no process has this id. One that is merely hidden (hidepid, another user) has it all the same."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False

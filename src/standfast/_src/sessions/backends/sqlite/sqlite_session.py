@@ -1,0 +1,148 @@
+"""Sessions in an SQLite file: the OpenAI Agents SDK's tables, with every ability of part B on top.
+
+What a session does is in `StoredSession`, what it promises in the rules of `sessions/`; this says which file, which
+tables and which process. Constructing one does no I/O; the first operation opens the file. All session objects on a
+file share its engine. `:memory:` is a private database per object.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Hashable
+from pathlib import Path
+from typing import Any, Self
+
+from standfast._src.base.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
+from standfast._src.base.identifiers import is_name
+from standfast._src.sessions.backends.sqlite import database_file, process_liveness
+from standfast._src.sessions.backends.sqlite.file_engine import FileExecutor, registry_lock
+from standfast._src.sessions.backends.sqlite.in_memory import MemoryExecutor
+from standfast._src.sessions.backends.sqlite.schema import Tables
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.protocol import SessionSettings, check_session_id
+
+__all__ = ["SQLiteSession"]
+
+
+class SQLiteSession(StoredSession):
+    """A conversation in an SQLite file, or in memory. Any number of objects, threads, loops and processes may share it.
+
+    `timeout_s` is the deadline of each operation, waiting for locks included. `file_mode` is what the permissions of
+    the file become if it is made; only its owner may read it otherwise. Files beside it get the database's own.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        db_path: str | Path = database_file.MEMORY,
+        sessions_table: str = "agent_sessions",
+        messages_table: str = "agent_messages",
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        *,
+        timeout_s: float = 30.0,
+        file_mode: int | None = None,
+    ) -> None:
+        super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.db_path = db_path
+        self.sessions_table, self.messages_table = sessions_table, messages_table
+        self.file_mode = _checked_mode(file_mode)
+        self._tables = Tables.of(sessions_table, messages_table)
+        # Where a relative path leads is decided now, as with the SDK, and not by where the process has gone since.
+        self._path = None if _checked_path(db_path) == database_file.MEMORY else os.path.abspath(db_path)
+        self._found: FileExecutor | MemoryExecutor | None = None
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close this session object, now; awaiting the result is allowed and not needed."""
+        done = super().close()
+        with registry_lock:
+            found, self._found = self._found, None
+        if isinstance(found, FileExecutor):  # a store in memory is gone with the last session that refers to it
+            found.close()
+        return done
+
+    def _carrier(self) -> Executor:
+        return self._found or self._engine()
+
+    def _engine(self) -> FileExecutor | MemoryExecutor:
+        """Whoever leads to the file's engine, or to the private database."""
+        with registry_lock:
+            self._check_open()
+            if self._found is None:
+                if self._path is None:
+                    self._found = MemoryExecutor(self._tables)
+                else:
+                    self._found = FileExecutor(os.path.realpath(self._path), self._tables, self.file_mode)
+            return self._found
+
+    def _another(self, new_id: str) -> Self:
+        made = type(self)(
+            new_id,
+            self.db_path if self._path is None else self._path,
+            self.sessions_table,
+            self.messages_table,
+            self._copied_settings(),
+            timeout_s=self.timeout_s,
+            file_mode=self.file_mode,
+        )
+        self._share_with(made)
+        return made
+
+    def _share_with(self, made: SQLiteSession) -> None:
+        """Let another session object of the same store use the same private database, if it is one."""
+        if self._path is None:
+            made._found = self._engine()
+
+    def _store_key(self) -> Hashable:
+        if self._path is None:
+            return (id(self._engine()), self._tables)
+        return (os.path.realpath(self._path), self._tables)
+
+    def _check_id(self, session_id: str) -> str:
+        """The id, if SQLite can hold it exactly (A18)."""
+        found = check_session_id(session_id)
+        if not is_name(found):
+            raise InvalidSessionIdError(
+                f"{session_id!r} holds half of a surrogate pair, which SQLite cannot store",
+                "Use an id that is valid Unicode.",
+            )
+        return found
+
+    def _process(self) -> str:
+        return process_liveness.this_process() or ""
+
+    def _is_gone(self, process: str) -> bool:
+        return process_liveness.is_gone(process)
+
+
+def _checked_path(path: object) -> str:
+    """The path as text; raises what says which paths there are."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise SettingTypeError(f"db_path is a {type(path).__name__}", "Give a str or a pathlib.Path.")
+    text = os.fspath(path)
+    if not text or "\0" in text or not _is_path(text):
+        raise InvalidSettingError(
+            f"db_path {text!r} names no file", "Give the path of a file, or ':memory:' for a store of its own."
+        )
+    if "://" in text and isinstance(path, str):  # its folder would be called "redis:"; and a URL may hold a password
+        raise InvalidSettingError(
+            f"db_path is a URL ({text.partition('://')[0]}://…), not the path of a file",
+            "For a store by its URL use open_store(url).session(session_id); for Redis and PostgreSQL there are"
+            " RedisSession.from_url and PostgresSession. A file with such a name: give a pathlib.Path.",
+        )
+    return text
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system can have a file of that name."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _checked_mode(mode: object) -> int | None:
+    if mode is None or (isinstance(mode, int) and not isinstance(mode, bool) and 0 <= mode <= 0o777 and mode & 0o600):
+        return mode
+    raise CallerError(f"a file_mode of {mode!r} is no permission", "Give one like 0o660: bits that the owner has too.")

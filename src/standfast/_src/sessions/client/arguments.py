@@ -1,0 +1,81 @@
+"""What a session's methods are given, checked and encoded in the caller's task, before anything is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from standfast._src.base.errors import CallerError, ItemNotStorableError, SettingTypeError
+from standfast._src.base.identifiers import is_name
+from standfast._src.base.json_values import DIGEST_BYTES, Item, digest, digest_many, encode_many
+from standfast._src.sessions.protocol import Head, Position
+from standfast._src.sessions.rules.append import AppendBatch
+
+
+def encoded_of(items: Iterable[Item]) -> list[bytes]:
+    """The items of a batch as they are stored."""
+    if type(items) is not list and not isinstance(items, Iterable):
+        raise ItemNotStorableError(f"a {type(items).__name__} is no batch of items", "Give a list of dicts.")
+    return encode_many(items)
+
+
+def batch_of(
+    items: Sequence[Item],
+    writer: str,
+    start: int,
+    expect: Head | None,
+    digests: Sequence[bytes] | None,
+) -> AppendBatch:
+    """What an append brings, checked and encoded."""
+    encoded = encoded_of(items)
+    known_by = digest_many(encoded) if digests is None else [_digest(given) for given in digests]
+    if len(known_by) != len(encoded):
+        raise CallerError(
+            f"{len(encoded)} items came with {len(known_by)} digests", "Give one digest for each item, or none."
+        )
+    if type(start) is not int:
+        check_ordinal(start)
+    if expect is not None:
+        check_head(expect)
+    return AppendBatch(checked_writer(writer), start, encoded, known_by, expect)
+
+
+def checked_writer(writer: object) -> str:
+    """The name of a writer, if it is one."""
+    if is_name(writer):
+        return writer
+    raise CallerError(
+        f"{writer!r} is not the name of a writer", "Use a non-empty string of valid Unicode, for example the run's id."
+    )
+
+
+def check_ordinal(number: object) -> None:
+    """Refuse what does not number an item."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
+
+
+def check_head(head: object, *, or_none: bool = False) -> None:
+    """Refuse what is no head: compared with one it would only ever be another."""
+    if not isinstance(head, Head) and not (or_none and head is None):
+        raise SettingTypeError(f"a {type(head).__name__} is no head of a session", "Give what head() or a write gave.")
+
+
+def check_position(at: object) -> None:
+    """Refuse what is no place to fork from."""
+    if at is None or (isinstance(at, Position) and type(at.index) is int and isinstance(at.generation, str | None)):
+        return
+    raise SettingTypeError(
+        f"{at!r} is no position of a history", "Give Position(how many items), with a generation's id for a kept one."
+    )
+
+
+def checked_timeout(timeout_s: object) -> float:
+    """A deadline in seconds, if it is one."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")
+    return float(timeout_s)
+
+
+def _digest(given: bytes) -> bytes:
+    """A digest as it is stored: of one length, whatever the caller's are."""
+    return given if len(given) == DIGEST_BYTES else digest(given)

@@ -1,0 +1,348 @@
+"""A lease while it is held, and those who wait for one (B7).
+
+What a lease is, is decided in `_src.sessions.rules.leases`. Here is what needs threads and clocks: a lease is renewed
+by a
+thread of its own, because the loop of whoever holds it may be blocked or closed; and of those who wait in this process
+only the first asks the store, on behalf of all, in the order they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from itertools import count
+from types import TracebackType
+from typing import ClassVar, Self
+
+from standfast._src.base.errors import LeaseLostError
+from standfast._src.base.logs import session_logger as _log
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.thread_start import start_thread
+from standfast._src.sessions.rules import leases
+from standfast._src.sessions.rules.leases import TICKET_S, Fence, OpenRun
+from standfast._src.sessions.storage import Name
+
+POLL_FIRST_S, POLL_MAX_S = 0.01, 0.25
+# Another process cannot wake us, so a waiter looks again, less often the longer it waits.
+
+TICKETS_MAX = 64
+# How many who wait in one process are known to other processes; the cell is rewritten with each change of it.
+
+
+def clock_s() -> float:
+    """Seconds by a clock that counts the time a machine sleeps, where there is one, and that nobody can set."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class StoredLease:
+    """A lease on a session. Leaving `async with` gives it up."""
+
+    def __init__(
+        self,
+        name: Name,
+        carrier: Executor,
+        fence: Fence,
+        ttl_s: float,
+        timeout_s: float,
+        *,
+        asked_at: float,
+        open_runs: tuple[OpenRun, ...] = (),
+        taken_from: str = "",
+        key: Hashable = None,
+        keeps: object = None,
+    ) -> None:
+        self._name, self._carrier, self.fence = name, carrier, fence
+        self.ttl_s, self._timeout_s, self._key = ttl_s, timeout_s, key
+        self.open_runs = open_runs
+        """The runs of the session that had not ended when the lease was taken, read in the same step."""
+        self.taken_from = taken_from
+        """Who had it before and never gave it back; empty if nobody."""
+        self._renewed_at = self._tried_at = asked_at
+        self._is_over = self._was_away = False
+        self._when_lost: Callable[[], None] | None = None
+        self._loop = weakref.ref(asyncio.get_running_loop())
+        self._context = copy_context()  # renewed by a thread, it is still the run's that took it
+        self._keeps = keeps  # a session that only its lease knows must not be collected: it could never give it back
+
+    @property
+    def session_id(self) -> str:
+        """The session it is on."""
+        return self._name.id
+
+    @property
+    def number(self) -> int:
+        """Raised by every acquisition; a write that carries a lower one than the store's is refused."""
+        return self.fence.number
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is certainly still held: not released, and renewed within its time, sleep of the machine counted.
+
+        False is not proof that somebody else has it, but whoever holds it must begin nothing more (C13).
+        """
+        return not self._is_over and clock_s() - self._renewed_at < self.ttl_s
+
+    @property
+    def was_away(self) -> bool:
+        """Whether this process stood still for longer than the lease lives, and the store has not answered since.
+
+        A store that stands still is another thing: then the holder is here, and asks, and may decide what can wait.
+        """
+        return self._was_away or clock_s() - self._tried_at > self.ttl_s
+
+    def tell_when_lost(self, tell: Callable[[], None]) -> None:
+        """Call this in the holder's loop as soon as the store says that somebody else has the lease."""
+        self._when_lost = tell
+
+    async def renew(self) -> None:
+        """Hold it for another `ttl_s`; raises LeaseLostError if another holder took it."""
+        asked_at = clock_s()
+        held = await self._carrier.carry(partial(leases.renew, self._name, self.fence), self._timeout_s, durable=False)
+        self._apply_renewal(asked_at, held, None)
+        if not held:
+            raise LeaseLostError(
+                f"the lease number {self.number} has been taken by another holder",
+                "Another run has the session now: reload it and run again.",
+            )
+
+    async def release(self) -> None:
+        """Give it up. Doing so twice, or after it was lost, does nothing."""
+        if self._is_over:
+            return
+        plan = partial(leases.release, self._name, self.fence)
+        # Detached: a lease is given back though whoever gives it back is cancelled, or its loop is closed.
+        waiting = self._carrier.carry(plan, self._timeout_s, durable=False, detached=True)
+        self.note_given_back()
+        await waiting
+
+    def release_now(self) -> None:
+        """Give it up without waiting for the store, from any thread."""
+        if not self._is_over:
+            self._is_over = True
+            plan = partial(leases.release, self._name, self.fence)
+            self._carrier.post(plan, self._timeout_s, lambda *_: WAITERS.wake(self._key), self._context)
+
+    def note_given_back(self) -> None:
+        """Note that it was given up in a step that did more, and let the next in this process look."""
+        self._is_over = True
+        WAITERS.wake(self._key)
+
+    def renew_soon(self) -> float | None:
+        """Ask the store to renew it, without waiting; in how many seconds to do so again (None: no more)."""
+        if self._is_over:
+            return None
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            # Whoever held it ended with its loop, without a word: renewed, it would be held for this process's life.
+            self.release_now()
+            return None
+        asked_at, me = clock_s(), weakref.ref(self)
+        self._was_away = self.was_away
+        self._tried_at = asked_at
+
+        def then(held: bool | None, error: BaseException | None) -> None:
+            lease = me()
+            if lease is not None:
+                lease._apply_renewal(asked_at, held, error)
+
+        self._carrier.post(partial(leases.renew, self._name, self.fence), self._timeout_s, then, self._context)
+        return self.ttl_s / 3
+
+    def _apply_renewal(self, asked_at: float, held: bool | None, error: BaseException | None) -> None:
+        if held:
+            # From when it was asked for, not from when the answer came: the store may have been quicker than the wire.
+            self._renewed_at = max(self._renewed_at, asked_at)
+            self._tried_at = max(self._tried_at, asked_at)
+            self._was_away = False
+        elif error is None and not self._is_over:
+            self._is_over = self._was_away = True
+            # Somebody else has it. After an error nothing is known, and time decides.
+            loop, tell = self._loop(), self._when_lost
+            if loop is not None and tell is not None:
+                with suppress(RuntimeError):  # the loop is closed, and with it whoever wanted to know
+                    loop.call_soon_threadsafe(tell)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.release()
+
+
+class Renewer:
+    """The thread that renews every lease of this process; it ends when there is none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: list[tuple[float, int, weakref.ref[StoredLease]]] = []
+        self._numbers = count()
+        self._thread: threading.Thread | None = None
+        self._is_renewing = False
+
+    @property
+    def idle_thread(self) -> threading.Thread | None:
+        """The thread, if no lease is left for it to renew: it ends when the last of them would have been due."""
+        with self._changed:
+            held = (lease for _, _, due in self._due if (lease := due()) is not None and not lease._is_over)
+            return None if self._is_renewing or any(held) else self._thread
+
+    def add(self, lease: StoredLease) -> None:
+        """Renew it from a third of its time on, until it is over or garbage."""
+        self._add(weakref.ref(lease), lease.ttl_s / 3)
+
+    def _add(self, lease: weakref.ref[StoredLease], delay_s: float) -> None:
+        with self._changed:
+            heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), lease))
+            if self._thread is None:
+                self._thread = start_thread(
+                    self._run, "standfast-leases"
+                )  # where that is not possible the next lease tries
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (due := self._next()) is not None:
+            lease = due()
+            try:
+                again = None if lease is None else lease.renew_soon()
+            except Exception:
+                # Whatever it was, this thread must outlive it: every other lease of the process depends on it.
+                _log.exception("a lease could not be renewed; it is tried again")
+                again = lease.ttl_s / 3 if lease is not None else None
+            del lease  # it must be able to become garbage while this thread waits
+            if again is not None:
+                self._add(due, again)
+
+    def _next(self) -> weakref.ref[StoredLease] | None:
+        with self._changed:
+            self._is_renewing = False
+            while self._due:
+                at, _, lease = self._due[0]
+                if lease() is None:
+                    heapq.heappop(self._due)
+                elif at <= time.monotonic():
+                    self._is_renewing = True
+                    return heapq.heappop(self._due)[2]
+                else:
+                    self._changed.wait(min(at - time.monotonic(), threading.TIMEOUT_MAX))
+            self._thread = None
+            return None
+
+
+class Waiter:
+    """A task that waits for a lease."""
+
+    _ids: ClassVar[count[int]] = count(1)
+
+    def __init__(self, prefix: str) -> None:
+        self.ticket = f"{prefix}.{next(self._ids)}"
+        self.is_told = False
+        """Whether its ticket may be in the store: the first in this process leaves those of all behind it."""
+        self.has_left = False
+        self.seen_at = time.monotonic()
+        self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it will never ask again."""
+        return self.has_left or self._loop.is_closed()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it should have looked long ago: its loop is blocked, or stands still. Others are served meanwhile."""
+        return time.monotonic() - self.seen_at > TICKET_S
+
+    async def sleep(self, timeout_s: float) -> None:
+        """Wait until woken, or for that long."""
+        try:
+            await asyncio.wait_for(self._event.wait(), timeout_s)
+        except TimeoutError:
+            pass
+        self._event.clear()
+
+    def wake(self) -> None:
+        """Let it look again; from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:
+            return  # its loop has ended, and it with it
+
+
+class Waiters:
+    """Those in this process who wait for leases, for each conversation in the order they came."""
+
+    def __init__(self) -> None:
+        # One thread may take it twice: a waiter whose loop was closed leaves when it is collected as garbage, and that
+        # may happen in here.
+        self._lock = threading.RLock()
+        self._waiting: dict[Hashable, list[Waiter]] = {}
+
+    def join(self, key: Hashable, waiter: Waiter) -> None:
+        """Wait behind those who are there; whoever's turn it is learns of it, to tell the store."""
+        with self._lock:
+            queue = [*self._there(key), waiter]
+            self._waiting[key] = queue
+            turn = _turn(queue)
+        if turn is not waiter:
+            turn.wake()
+
+    def leave(self, key: Hashable, waiter: Waiter) -> None:
+        """Wait no longer, however that came."""
+        with self._lock:
+            waiter.has_left = True
+            queue = self._there(key)
+            if queue:
+                self._waiting[key] = queue
+            else:
+                self._waiting.pop(key, None)
+        self.wake(key)
+
+    def tickets_behind(self, key: Hashable, waiter: Waiter) -> tuple[str, ...]:
+        """The tickets of a waiter and of those behind it, if it is its turn; else none."""
+        with self._lock:
+            waiter.seen_at = time.monotonic()
+            queue = self._there(key)
+            if not queue or _turn(queue) is not waiter:
+                return ()
+            told = [one for one in queue[queue.index(waiter) :] if not one.is_silent][:TICKETS_MAX]
+            for one in told:
+                one.is_told = True
+            return tuple(one.ticket for one in told)
+
+    def wake(self, key: Hashable) -> None:
+        """Let whoever's turn it is look again."""
+        with self._lock:
+            queue = self._there(key)
+        if queue:
+            _turn(queue).wake()
+
+    def _there(self, key: Hashable) -> list[Waiter]:
+        return [one for one in self._waiting.get(key, ()) if not one.is_gone]
+
+
+def _turn(queue: Sequence[Waiter]) -> Waiter:
+    """The first waiter that is not silent. A silent one keeps its place, for when it comes back."""
+    return next((one for one in queue if not one.is_silent), queue[0])
+
+
+RENEWER = Renewer()
+WAITERS = Waiters()
+
+
+def _begin_anew() -> None:
+    # The parent goes on renewing and waiting; the child has neither its threads nor its tasks, and no lock is held.
+    RENEWER.__init__()  # type: ignore[misc]
+    WAITERS.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

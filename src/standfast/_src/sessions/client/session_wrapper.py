@@ -1,0 +1,294 @@
+"""A session around another one, with nothing left to chance: every method is handed on by name.
+
+A wrapper declares the abilities of what it wraps and no others, and each ability is a method here. Nothing is found by
+attribute delegation, so whoever overrides a method knows that there is no way around it (part B). The run context is
+handed on by the rule that the runner follows (C10).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from standfast._src.base.aio import maybe_await
+from standfast._src.base.json_values import Item, copy_json
+from standfast._src.runs.engine.run_store import RunStore
+from standfast._src.sessions.client.completed import Completed
+from standfast._src.sessions.conversation_identity import conversation_key
+from standfast._src.sessions.protocol import (
+    NO_LIMIT,
+    Ability,
+    CanAppend,
+    CanList,
+    CanPage,
+    CanReplace,
+    CanReportCorrupt,
+    CanRewind,
+    CorruptRecord,
+    Generation,
+    HasTimes,
+    Head,
+    Lease,
+    Page,
+    Position,
+    Session,
+    SessionABC,
+    SessionInfo,
+    SessionPage,
+    SessionSettings,
+    abilities,
+    effective_limit,
+    require,
+)
+from standfast._src.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
+from standfast._src.sessions.rules.saved_runs import NestedItems, Recorded, RunSave
+from standfast._src.sessions.signatures import accepts_wrapper, has_parameter
+
+ContextForSession: TypeAlias = Any
+"""The run's `RunContextWrapper`, handed on to the wrapped session unread. Any: that class lives in a room above."""
+
+
+class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt, HasTimes, Protocol):
+    """What any wrapped session can do that has the ability."""
+
+
+class SessionWrapper(SessionABC):
+    """Hands everything on to `underlying_session`, which may be any session, plain or with abilities."""
+
+    def __init__(self, underlying_session: Session) -> None:
+        # Anybody's: whether it has an ability is asked before it is used, and its methods need not be async.
+        self.underlying_session: Any = underlying_session
+        self._passes_wrapper = accepts_wrapper(underlying_session)
+
+    @property
+    def declared_abilities(self) -> frozenset[str]:
+        """What the wrapped session has: each of these methods is handed on to it."""
+        return abilities(self.underlying_session)
+
+    @property
+    def session_settings(self) -> SessionSettings | None:
+        """The wrapped session's settings; assigning changes them there."""
+        settings: SessionSettings | None = getattr(self.underlying_session, "session_settings", None)
+        return settings
+
+    @session_settings.setter
+    def session_settings(self, settings: SessionSettings | None) -> None:
+        self.underlying_session.session_settings = settings
+
+    # --- the five methods ------------------------------------------------------------------------------
+
+    async def get_items(self, limit: int | None = None, *, wrapper: ContextForSession = None) -> list[Item]:
+        """The whole history, or the latest `limit` items; oldest first."""
+        effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
+        named = self._context_kwargs(wrapper)
+        if limit is None:
+            found: list[Item] = await maybe_await(self.underlying_session.get_items(**named))
+        elif has_parameter(self.underlying_session.get_items, "limit"):
+            found = await maybe_await(self.underlying_session.get_items(limit=limit, **named))
+        else:
+            found = await maybe_await(self.underlying_session.get_items(**named))
+            found = found[max(0, len(found) - limit) :]
+        return found
+
+    async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
+        """Append one batch, in order, whole or not at all."""
+        await maybe_await(self.underlying_session.add_items(items, **self._context_kwargs(wrapper)))
+
+    async def pop_item(self, *, wrapper: ContextForSession = None) -> Item | None:
+        """Remove and return the newest item; None when there is none."""
+        item: Item | None = await maybe_await(self.underlying_session.pop_item(**self._context_kwargs(wrapper)))
+        return item
+
+    async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
+        """Remove everything stored for this session id."""
+        await maybe_await(self.underlying_session.clear_session(**self._context_kwargs(wrapper)))
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Close the wrapped session, now; the result may be awaited, and must be where the wrapped one's must."""
+        close = getattr(self.underlying_session, "close", None)
+        result = close() if callable(close) else None
+        if inspect.iscoroutine(result) or isinstance(result, Completed):
+            return result
+        return maybe_await(result) if inspect.isawaitable(result) else Completed()
+
+    # --- abilities ------------------------------------------------------------------------------
+
+    async def head(self) -> Head:
+        """Where the history ends now."""
+        return await self._able("head").head()
+
+    async def append(
+        self,
+        items: Sequence[Item],
+        *,
+        writer: str,
+        start: int,
+        expect: Head | None = None,
+        lease: Lease | None = None,
+        digests: Sequence[bytes] | None = None,
+    ) -> Head:
+        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        return await self._able("append").append(
+            items, writer=writer, start=start, expect=expect, lease=lease, digests=digests
+        )
+
+    async def accepted(self, writer: str) -> int:
+        """How many items this writer has written (B1)."""
+        return await self._able("append").accepted(writer)
+
+    async def written(self, writer: str) -> list[Item]:
+        """This writer's items that are still kept, in order (B1)."""
+        return await self._able("written").written(writer)
+
+    def record(
+        self,
+        *,
+        items: Sequence[Item] = (),
+        writer: str = "",
+        start: int = 0,
+        digests: Sequence[bytes] | None = None,
+        run: RunSave | None = None,
+        lease: Lease | None = None,
+        release: bool = False,
+        detached: bool = False,
+        costs: tuple[int, Sequence[Item]] | None = None,
+        nested: Sequence[NestedItems] = (),
+    ) -> Coroutine[Any, Any, Recorded]:
+        """Append items, save a run, and give the lease back, in one step or not at all."""
+        given: dict[str, Any] = {} if costs is None else {"costs": costs}
+        given |= {"nested": nested} if nested else {}
+        waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
+            items=items, writer=writer, start=start, digests=digests, run=run, lease=lease, release=release,
+            detached=detached, **given,
+        )  # fmt: skip
+        return waiting
+
+    async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
+        """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
+        return await self._able("replace").replace(items, upto=upto, lease=lease)
+
+    async def generations(self) -> list[Generation]:
+        """The kept generations, newest first."""
+        return await self._able("replace").generations()
+
+    async def read_generation(self, generation_id: str) -> list[Item]:
+        """The items of a kept generation."""
+        return await self._able("replace").read_generation(generation_id)
+
+    async def restore(self, generation_id: str, *, expect: Head | None = None, by: str | None = None) -> Head:
+        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
+        restoring = require(self.underlying_session, "replace").restore
+        head: Head = await restoring(generation_id, expect=expect, **_who(restoring, by))
+        return head
+
+    async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
+        """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
+        return await self._able("rewind").rewind(writer=writer, to=to, expect=expect)
+
+    async def fork(
+        self,
+        new_id: str,
+        *,
+        at: Position | None = None,
+        recode: Callable[[Item], Item] | None = None,
+        by: str | None = None,
+    ) -> Any:
+        """Make session `new_id` in the same store continue from that position; the two never meet again (B6)."""
+        forking = require(self.underlying_session, "fork").fork
+        given: dict[str, Any] = {} if recode is None else {"recode": recode}
+        return self._rewrap(await forking(new_id, at=at, **given, **_who(forking, by)))
+
+    async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
+        """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
+        leasing = require(self.underlying_session, "lease").lease
+        given = {"holder": holder} if holder and has_parameter(leasing, "holder") else {}
+        lease: Lease = await leasing(ttl_s=ttl_s, wait_s=wait_s, **given)
+        return lease
+
+    def conversation_key(self) -> Hashable:
+        """The wrapped session's: a wrapper is no other conversation."""
+        return conversation_key(self.underlying_session)
+
+    async def page(self, *, before: str | None = None, limit: int) -> Page:
+        """The `limit` items before that cursor (B8)."""
+        return await self._able("page").page(before=before, limit=limit)
+
+    async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
+        """Sessions of the wrapped session's store, newest change first (B9)."""
+        return await self._able("list").list_sessions(after=after, limit=limit)
+
+    async def count_sessions(self) -> int:
+        """How many sessions the store has."""
+        return await self._able("list").count_sessions()
+
+    async def corrupt_records(self) -> list[CorruptRecord]:
+        """Every corrupt record of this session, oldest first (A14)."""
+        return await self._able("corrupt").corrupt_records()
+
+    async def info(self) -> SessionInfo | None:
+        """This session's times (A16)."""
+        return await self._able("times").info()
+
+    async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
+        """The records before a cursor, or behind one; with neither, the latest (B11)."""
+        page: RecordPage = await require(self.underlying_session, "records").records(
+            before=before, after=after, limit=limit
+        )
+        return page
+
+    def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
+        """Every record behind that cursor, as it is written (B12)."""
+        found: AsyncIterator[Record] = require(self.underlying_session, "watch").watch(after=after, poll_s=poll_s)
+        return found
+
+    async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
+        """The newest records that hold these words (B13)."""
+        page: SearchPage = await require(self.underlying_session, "search").search(text, after=after, limit=limit)
+        return page
+
+    async def holder(self) -> Holder | None:
+        """Who holds the wrapped session's lease (B14)."""
+        found: Holder | None = await require(self.underlying_session, "holder").holder()
+        return found
+
+    async def origin(self) -> Origin | None:
+        """What the wrapped session was forked from (B14)."""
+        found: Origin | None = await require(self.underlying_session, "origin").origin()
+        return found
+
+    async def usage(self) -> list[RunUsage]:
+        """What each run cost (B15)."""
+        found: list[RunUsage] = await require(self.underlying_session, "usage").usage()
+        return found
+
+    def run_store(self) -> RunStore:
+        """The run store beside the wrapped session's history."""
+        store: RunStore = require(self.underlying_session, "runs").run_store()
+        return store
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _able(self, ability: Ability) -> _Able:
+        """The wrapped session, if it has the ability."""
+        able: _Able = require(self.underlying_session, ability)
+        return able
+
+    def _rewrap(self, session: Session) -> SessionWrapper:
+        """This wrapper around another session, for a fork of the wrapped one."""
+        return SessionWrapper(session)
+
+    def _context_kwargs(self, wrapper: object) -> dict[str, Any]:
+        return {"wrapper": wrapper} if self._passes_wrapper else {}
+
+    async def _whole(self, wrapper: object = None) -> list[Item]:
+        """The history whatever the default limit, as copies (A3)."""
+        limited = getattr(self.session_settings, "limit", None) is not None
+        limit = NO_LIMIT if limited and has_parameter(self.underlying_session.get_items, "limit") else None
+        found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
+        return [copy_json(item) for item in found]
+
+
+def _who(method: Callable[..., object], by: str | None) -> dict[str, Any]:
+    """Who did it, for a method that keeps it; a session that others wrote may not."""
+    return {"by": by} if by is not None and has_parameter(method, "by") else {}

@@ -1,0 +1,163 @@
+"""Saved runs over any store of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from standfast._src.base.errors import SettingTypeError
+from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
+from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.held_leases import StoredLease
+from standfast._src.sessions.client.held_run_leases import lease_run
+from standfast._src.sessions.protocol import Lease, page_size
+from standfast._src.sessions.rules import saved_runs
+from standfast._src.sessions.rules.leases import Fence, IsGone
+from standfast._src.sessions.rules.saved_runs import Recorded, Recording, RunSave
+from standfast._src.sessions.storage import Name
+
+_LABELLED: WeakSet[Executor] = WeakSet()
+# Stores in which every run that runs or waits says which conversation it is on.
+
+
+class StoredRunStore:
+    """Keeps runs in a store that may also keep sessions. Every method is one step, and durable when it returns."""
+
+    def __init__(
+        self,
+        carrier: Callable[[], Executor],
+        timeout_s: float = 30.0,
+        *,
+        key: Hashable = None,
+        process: str = "",
+        is_gone: IsGone = lambda process: False,
+    ) -> None:
+        """Use this carrier; `key` is what its store is known by in this process, if it has sessions too.
+
+        `process` is what this one is known by to those who can tell whether it is alive, as `is_gone` does.
+        """
+        self._carrier, self._timeout_s, self._key = carrier, timeout_s, key
+        self._process, self._is_gone = process, is_gone
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both keep runs in one store."""
+        if self._key is None:
+            return self is other
+        return isinstance(other, StoredRunStore) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return id(self) if self._key is None else hash(self._key)
+
+    async def load_run(self, run_id: str) -> SavedRun | None:
+        """The run as last saved; None if there is none of this id."""
+        plan = partial(saved_runs.load_run, check_run_id(run_id))
+        return await self._carrier().carry(plan, self._timeout_s, kind="read")
+
+    async def load_run_since(self, known: SavedRun) -> SavedRun | None:
+        """`load_run`, for somebody who has an earlier state of the run: what it has already is not read again."""
+        return await self._carrier().carry(partial(saved_runs.load_run_since, known), self._timeout_s, kind="read")
+
+    async def save_run(
+        self,
+        run_id: str,
+        *,
+        expect: int,
+        head: bytes,
+        tails: Mapping[str, LogTail],
+        status: str,
+        agent: str,
+        session_id: str | None = None,
+        lease: Lease | None = None,
+    ) -> int:
+        """Write the head and the tails in one step if the saved revision is `expect`; gives the new revision.
+
+        Raises LeaseLostError, and writes nothing, if `lease` is not the session's newest.
+        """
+        save = run_save(run_id, expect, head, tails, status, agent, session_id)
+        session = None if session_id is None else Name("session", session_id)
+        plan = partial(saved_runs.record, Recording(session, (), save, fence_of(lease)))
+        return (await self._carrier().carry(plan, self._timeout_s)).revision
+
+    def save_detached(self, save: RunSave) -> Coroutine[Any, Any, Recorded]:
+        """Save a run by a request that this very call submits: carried out though nobody waits for it."""
+        session = None if save.session_id is None else Name("session", save.session_id)
+        plan = partial(saved_runs.record, Recording(session, (), save, None))
+        return self._carrier().carry(plan, self._timeout_s, detached=True)
+
+    async def list_runs(
+        self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
+    ) -> tuple[list[RunSummary], str | None]:
+        """Runs, newest change first, and the cursor of the next page (None: no more)."""
+        plan = partial(saved_runs.list_runs, status, session_id, after, page_size(limit))
+        return await self._carrier().carry(plan, self._timeout_s, kind="read")
+
+    async def open_on_conversation(self, conversation_id: str) -> list[RunSummary]:
+        """The runs that may be unfinished on a server's conversation, oldest change first (C15).
+
+        By its label, and with those that an earlier release saved without one: until there are none, they are read.
+        """
+        carrier = self._carrier()
+        by_label = partial(saved_runs.open_on_conversation, conversation_id)
+        found = await carrier.carry(by_label, self._timeout_s, kind="read")
+        if carrier not in _LABELLED:
+            early = await carrier.carry(saved_runs.open_without_conversation, self._timeout_s, kind="read")
+            if early:
+                found += early
+            else:
+                _LABELLED.add(carrier)  # and whoever saves from now on gives the label
+        return sorted(found, key=lambda one: one.updated_at)
+
+    async def lease_run(
+        self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False, until_alive: bool = False
+    ) -> StoredLease:
+        """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""
+        return await lease_run(
+            self._carrier,
+            check_run_id(run_id),
+            ttl_s=ttl_s,
+            wait_s=wait_s,
+            timeout_s=self._timeout_s,
+            process=self._process,
+            is_gone=self._is_gone,
+            takeover=takeover,
+            until_alive=until_alive,
+        )
+
+    async def delete_run(self, run_id: str) -> bool:
+        """Remove a run; whether there was one."""
+        carrier = self._carrier()
+        plan = partial(saved_runs.delete_run, check_run_id(run_id), loses_answers=carrier.lane is not None)
+        return await carrier.carry(plan, self._timeout_s)
+
+    async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
+        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        return await self._carrier().carry(partial(saved_runs.prune_runs, older_than_s, keep), self._timeout_s)
+
+
+def run_save(
+    run_id: str,
+    expect: int,
+    head: bytes,
+    tails: Mapping[str, LogTail],
+    status: str,
+    agent: str,
+    session_id: str | None,
+) -> RunSave:
+    """A save as it is now: the caller may go on changing what it gave."""
+    frozen = {log: LogTail(tail.start, [bytes(record) for record in tail.records]) for log, tail in tails.items()}
+    return RunSave(run_id, expect, bytes(head), frozen, status, agent, session_id)
+
+
+def fence_of(lease: Lease | None) -> Fence | None:
+    """What a write under a lease carries; the nonce is known of our own leases only."""
+    if lease is None:
+        return None
+    fence = getattr(lease, "fence", None)
+    if isinstance(fence, Fence):
+        return fence
+    number = getattr(lease, "number", None)
+    if not isinstance(number, int):
+        raise SettingTypeError(f"a {type(lease).__name__} is no lease", "Give what lease() gave, or None.")
+    return Fence(number)

@@ -1,0 +1,212 @@
+"""Carrying plans to any store whose methods block: a file, a server behind a client library.
+
+A store that is busy (another program has its lock) says so with `StoreTimeoutError` and does not wait: until it is not,
+whoever asked can leave, and nothing is done later (A13).
+
+One thread writes, one plan after the other, in the order they were asked for; a few read beside it, if the store may
+be shared. They belong to no event loop, so loops may come and end (A22). Each thing a plan yields is one call of the
+store, and others may write in between: the plan notices by itself. How a store is asked, and asked again, is in
+`rounds`.
+
+Carriers of one store are shared (`get_or_create_executor`), and end with their last user: threads are as many as
+stores, not sessions.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from standfast._src.base.at_exit import AtExit
+from standfast._src.base.errors import SessionClosedError
+from standfast._src.sessions.client import thread_start
+from standfast._src.sessions.client.abandoned_writes import AbandonedWrites
+from standfast._src.sessions.client.pipeline import AnyRequest, Inbox, Pipeline, Reading
+from standfast._src.sessions.client.requests import CompensationMessage, RequestExecutor
+from standfast._src.sessions.storage import Store
+
+T = TypeVar("T")
+
+
+LANES = 16
+# More writes than these share the last lane, and then wait for each other there.
+
+LAST_WAIT_S = 5.0
+# How long the end of the process waits for what was submitted and nobody awaits.
+
+
+class ThreadedExecutor(RequestExecutor):
+    """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
+
+    _under_way: set[int] | None = None
+    """The writes that have not ended, for a carrier that has several lanes for them."""
+
+    def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
+        self._open_store, self._loses_answers, self._reader_count = open_store, loses_answers, readers
+        self._begin()
+
+    @property
+    def lane(self) -> str | None:
+        """What this carrier's writes are known by."""
+        if self._pid != os.getpid():  # a child that used its parent's would seem to repeat, or hide what the parent did
+            self._begin()
+        return self._base
+
+    def _begin(self) -> None:
+        """Begin, also anew in a child: the threads, and whatever they hold, are the parent's."""
+        self._pid, self._is_closed = os.getpid(), False
+        self._base = uuid4().hex if self._loses_answers else None
+        self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
+        self._left = AbandonedWrites()
+        self._writes: Inbox = SimpleQueue()
+        self._reads: Inbox = SimpleQueue() if self._reader_count else self._writes
+        self._threads: list[threading.Thread] = []
+        self._ending = weakref.finalize(self, _end, self._writes, self._reads, self._reader_count)
+        self._ending.atexit = False
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def _submit(self, request: AnyRequest) -> None:
+        if self._pid != os.getpid():
+            self._begin()
+        with self._gate:
+            if self._is_closed:
+                raise SessionClosedError
+            if not self._threads:
+                self._start()
+            if request.kind == "write" or self._left.wait_behind(request):
+                if self._under_way is not None and request.kind == "write":
+                    self._under_way.add(id(request))
+                self._writes.put(request)
+                if request.must_be_seen:
+                    self._left.add(request)
+            else:
+                self._reads.put(request)
+
+    def _give_up(self, request: AnyRequest, owes_undo: bool) -> None:
+        if request.kind != "write" or self._pid != os.getpid():
+            return
+        with self._gate:
+            self._left.add(request)
+            if owes_undo:
+                self._writes.put(CompensationMessage(request))
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        jobs = [self._make_pipeline().run]
+        jobs += [Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
+        started: list[threading.Thread] = []
+        for job in jobs:
+            thread = thread_start.start_thread(partial(_work, self._gate, self._threads, job), "standfast-carrier")
+            started.append(thread)
+            _running.add(thread)
+        self._threads += started
+
+    def _make_pipeline(self) -> Pipeline:
+        return Pipeline(self._open_store, self._writes, self._loses_answers)
+
+    def close(self, timeout_s: float = LAST_WAIT_S) -> None:
+        """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
+        with self._gate:
+            self._is_closed = True
+            if self._ending.detach() is not None:  # not called: at the end of the process a finalizer may do nothing
+                _end(self._writes, self._reads, self._reader_count)
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread() and self._pid == os.getpid():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _work(gate: threading.RLock, crew: list[threading.Thread], job: Callable[[], None]) -> None:
+    """Do a thread's work, if it is one of the crew.
+
+    Not if its start was interrupted, by Ctrl-C say, or another of its crew could not be started: the next request then
+    starts all of them anew, and two that wrote would do what was asked for in any order.
+    """
+    with gate:  # until whoever starts it is done with that
+        is_awaited = threading.current_thread() in crew
+    if is_awaited:
+        job()
+
+
+def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:
+    writes.put(None)
+    for _ in range(reader_count):
+        reads.put(None)
+
+
+def idempotency_slots_of(base: str, count: int = LANES) -> tuple[str, ...]:
+    """A carrier's lanes. Writes that are under way at once have several, so as not to meet."""
+    return tuple(f"{base}.{number}" for number in range(count))
+
+
+class PipelinedExecutor(ThreadedExecutor):
+    """Carries plans to a store on a network (`Many`)."""
+
+    _under_way: set[int]
+
+    @property
+    def lane(self) -> str | None:
+        """What a write of now is known by."""
+        if self._pid != os.getpid():
+            self._begin()
+        return self._lanes[min(len(self._under_way), LANES - 1)]
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._under_way, self._lanes = set(), idempotency_slots_of(str(self._base))
+
+    def _make_pipeline(self) -> Pipeline:
+        return Pipeline(self._open_store, self._writes, self._loses_answers, self._under_way)
+
+
+# --- sharing ---------------------------------------------------------------------------------------------------------
+
+_running: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_carriers: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+_left_behind: weakref.WeakSet[RequestExecutor] = weakref.WeakSet()
+_registry = threading.Lock()
+
+
+def get_or_create_executor(key: Hashable, make: Callable[[], T]) -> T:
+    """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more.
+
+    One whose store is gone for good is left to those who have it.
+    """
+    with _registry:
+        found: T | None = _carriers.get(key)
+        if isinstance(found, RequestExecutor) and found.is_gone is not None and found.is_gone():
+            _left_behind.add(found)
+            found = None
+        if found is None:
+            found = _carriers[key] = make()
+            _process_end.ensure()
+        return found
+
+
+def _at_exit() -> None:
+    for carrier in [*_carriers.values(), *_left_behind]:
+        if isinstance(carrier, ThreadedExecutor):
+            carrier.close(0)
+    deadline = time.monotonic() + LAST_WAIT_S
+    for thread in list(_running):
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _after_fork_in_child() -> None:
+    global _registry
+    _registry = threading.Lock()
+    _running.clear()
+
+
+_process_end = AtExit(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,184 @@
+"""Bringing a session that was read elsewhere to a store: whole, in one step, or not at all.
+
+The step says what it relies on: that the session is not there yet, or is still what an earlier step of the same copy
+has made of it. So a target that broke off is as it was before, and repeating the copy finishes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from standfast._src.base.errors import RunStateError, SessionBusyError
+from standfast._src.base.json_values import encode_value
+from standfast._src.sessions.rules.generations import KeptGeneration, encode_generations
+from standfast._src.sessions.rules.history import (
+    BROUGHT,
+    GENERATIONS,
+    IMPORTED,
+    KEPT_BY_CLEAR,
+    LEASE,
+    OPEN_RUN,
+    ORIGIN,
+    Decision,
+    as_time,
+    look,
+    until_done,
+    value_of,
+)
+from standfast._src.sessions.rules.leases import lease_state_in, open_run_value
+from standfast._src.sessions.rules.saved_runs import HEAD, LOG, is_open_run
+from standfast._src.sessions.rules.snapshot import MOVED, ImportNote, Picture, RunPicture, note_in
+from standfast._src.sessions.storage import KeyUpdate, Load, Name, Plan, ReadAnswer, ReadRequest
+
+Mode = Literal["whole", "rest", "anew", "runs"]
+"""What is brought: everything; what has come behind; everything, in place of an earlier copy; only runs."""
+
+
+class Brought(NamedTuple):
+    """What a step has done: where the history ends now, and the ids of runs that could still act and are there now."""
+
+    mark: str
+    moved: tuple[str, ...]
+
+
+class Cargo(NamedTuple):
+    """What is to be brought, and what the target had when it was looked at (None: no such session)."""
+
+    seen: Picture
+    moved: Sequence[RunPicture]
+    note: ImportNote
+    mode: Mode
+    there: Picture | None
+
+
+def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
+    """Do it; None if the target is no longer as it was looked at."""
+    there = cargo.there
+    cells = (GENERATIONS, IMPORTED, LEASE)
+    moved = tuple(run.run_id for run in cargo.moved)
+
+    def decide(sight: ReadAnswer) -> Plan[Decision[tuple[str, ...] | None]]:
+        come = [run for run in cargo.moved if value_of(sight, BROUGHT + run.run_id) != run.token.encode()]
+        note = sight.cells.get(IMPORTED)
+        if note is not None and note.alive and note_in(note).token == cargo.note.token:
+            return moved, []  # done before: its answer was lost
+        was_there = (None, None) if there is None else (there.mark, there.generations_cell)
+        is_there = (None, None) if sight.created is None else (sight.mark, value_of(sight, GENERATIONS))
+        if was_there != is_there:
+            return None, []
+        _refuse_held(name, sight)
+        step = yield from _runs_step(cargo, come)
+        conditions: dict[str, bytes | None] = {cell: value_of(sight, cell) for cell in cells}
+        conditions |= {BROUGHT + run.run_id: value_of(sight, BROUGHT + run.run_id) for run in come}
+        put: dict[str, bytes | None] = {BROUGHT + run.run_id: run.token.encode() for run in come}
+        put |= {
+            OPEN_RUN + run.run_id: open_run_value(run.status, None) for run in come if is_open_run(run.status, run.head)
+        }
+        if cargo.mode != "runs":
+            put |= cells_of(cargo.seen)
+            put[IMPORTED] = json.dumps(cargo.note).encode()
+        change = KeyUpdate(
+            name,
+            mark=sight.mark,
+            cells=conditions,
+            wipe=KEPT_BY_CLEAR if cargo.mode == "anew" else None,
+            load=_load(cargo),
+            put=put,
+            touch=cargo.mode != "runs",
+        )
+        return moved, [change, *step]
+
+    done, head = yield from until_done(ReadRequest(name, cells=cells, prefixes=(BROUGHT,), times=True), decide)
+    return None if done is None else Brought(head.value, done)
+
+
+def _refuse_held(name: Name, sight: ReadAnswer) -> None:
+    held = lease_state_in(sight)
+    if not held.is_over(sight.now):
+        raise SessionBusyError(
+            f"session {name.id!r} of the target is held by {held.holder or 'a run'}",
+            "Repeat this when it has been given up; Store.unlock() takes it away from a worker that is gone.",
+            holder=held.holder,
+            since=as_time(held.taken or held.since),
+        )
+
+
+def _load(cargo: Cargo) -> Load | None:
+    seen, there = cargo.seen, cargo.there
+    if cargo.mode == "runs":
+        return None
+    if cargo.mode == "rest" and there is not None:
+        return Load(seen.rows[len(there.rows) :], seen.times[len(there.rows) :])
+    boxes = {one.number: one.rows for one in seen.generations}
+    return Load(seen.rows, seen.times, boxes, seen.created)
+
+
+def cells_of(seen: Picture) -> dict[str, bytes | None]:
+    """The cells that a session of that picture has."""
+    put: dict[str, bytes | None] = {}
+    for writer, known in seen.writers.items():
+        put |= known.cells(writer)
+    if seen.generations:
+        kept = [KeptGeneration(one.number, one.created, one.item_count, one.by) for one in seen.generations]
+        put[GENERATIONS] = encode_generations(kept)
+    for part in seen.usage:
+        put[part.cell] = encode_value([part.at, part.requests])
+    put |= seen.others
+    if seen.origin is not None:
+        put[ORIGIN] = encode_value(seen.origin)
+    return put
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def _runs_step(cargo: Cargo, come: Sequence[RunPicture]) -> Plan[list[KeyUpdate]]:
+    """The changes that bring the runs: those that have ended, and those that are moved here."""
+    there = {} if cargo.there is None else {run.run_id: run for run in cargo.there.runs}
+    ended = [] if cargo.mode == "runs" else list(cargo.seen.runs)
+    step: list[KeyUpdate] = []
+    for run in (*ended, *come):
+        head, labels = yield from run_head(run.run_id)
+        if head == run.stored_head:
+            continue
+        if head is not None and run.run_id not in there and not is_moved_from(labels, cargo.seen.session_id):
+            raise build_run_id_taken_error(run.run_id)
+        step.append(_run_change(run, head))
+    stays = {run.run_id for run in ended}
+    if cargo.mode in ("rest", "anew"):  # the source has forgotten it since
+        gone = [run for run in there.values() if run.run_id not in stays]
+        step += [KeyUpdate(Name("run", run.run_id), cells={HEAD: run.stored_head}, remove=True) for run in gone]
+    return step
+
+
+def _run_change(run: RunPicture, head: bytes | None) -> KeyUpdate:
+    return KeyUpdate(
+        Name("run", run.run_id),
+        cells={HEAD: head},
+        load=Load(created=run.created),
+        sweep=() if head is None else (LOG,),
+        put=run.cells(),
+        touch=True,
+        labels=run.labels,
+    )
+
+
+def run_head(run_id: str) -> Plan[tuple[bytes | None, Mapping[str, str]]]:
+    """What the store has under a run's id: its head, and its labels."""
+    sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), mark=False, times=True))
+    return value_of(sight, HEAD), sight.labels
+
+
+def is_moved_from(labels: Mapping[str, str], session_id: str) -> bool:
+    """Whether these are the labels of what is left of a run of this session that was moved away: it may come back."""
+    return MOVED in labels and labels.get("session") == session_id
+
+
+def build_run_id_taken_error(run_id: str) -> RunStateError:
+    """The error for a run whose id another one has."""
+    return RunStateError(
+        f"the target has another run {run_id!r}, so the session's own cannot be brought; nothing was changed",
+        "Delete or rename that run, or bring the session to another store.",
+    )

@@ -1,0 +1,313 @@
+"""Leases: at most one holder per session, across processes, by the store's own clock (B7).
+
+A lease is one cell of the session. Its number only grows: giving up, lapsing and clearing leave it, so a write that
+carries a lower one is refused in its own step, whatever its holder believes. It says since when it is held and for how
+long, not until when: a clock that was ahead and went back could keep an end in the far future alive, but a beginning in
+the future is plainly wrong, and whoever waits sees by their own clock that the record has not changed for its time.
+
+Those who wait leave a ticket in the cell, in the order they came. A ticket lapses with its waiter, and nobody who came
+later, or came without waiting, gets the lease before a ticket that has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from standfast._src.base.errors import LeaseLostError
+from standfast._src.sessions.rules.history import (
+    LEASE,
+    OPEN_RUN,
+    Decision,
+    IdempotencySlot,
+    commit,
+    decode_cell,
+    look,
+    time_in,
+    until_done,
+    value_of,
+)
+from standfast._src.sessions.storage import Done, KeyUpdate, Name, Plan, ReadAnswer, ReadRequest
+
+TICKET_S = 3.0
+# How long a waiter may be silent before others are served; it writes again after a third of that.
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """Somebody who waits, and when they last said so."""
+
+    id: str
+    at: float
+
+    def has_lapsed(self, now: float) -> bool:
+        """Whether its waiter has been silent for too long, or wrote by a clock that has gone back since."""
+        return not 0 <= now - self.at <= TICKET_S
+
+
+class LeaseState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the cell of a session's lease says. A `ttl_s` of 0: nobody holds it."""
+
+    number: int = 0
+    nonce: str = ""
+    renewals: int = 0
+    since: float = 0.0
+    ttl_s: float = 0.0
+    holder: str = ""
+    process: str = ""
+    tickets: tuple[Ticket, ...] = ()
+    taken: float = 0.0
+    """When it was taken; `since` is when it was last renewed."""
+
+    def is_over(self, now: float) -> bool:
+        """Whether nobody holds it any more, by the store's clock."""
+        return not self.ttl_s or not 0 <= now - self.since < self.ttl_s
+
+
+_decoder = msgspec.json.Decoder(LeaseState)
+_open_run_in = msgspec.json.Decoder(tuple[str, int]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _lease_in(value: bytes) -> LeaseState:
+    found = _decoder.decode(value)
+    for at in (found.since, found.taken):
+        time_in(at)
+    return found
+
+
+def lease_state_in(sight: ReadAnswer) -> LeaseState:
+    """What a session's lease cell says; it outlives a clear, so whether it is alive does not matter."""
+    value = value_of(sight, LEASE)
+    return LeaseState() if value is None else decode_cell(LEASE, value, _lease_in)
+
+
+# --- fencing ---------------------------------------------------------------------------------------------------------
+
+
+class Fence(NamedTuple):
+    """What a write under a lease carries. The nonce notices numbers that began anew: in a store that was restored, or
+    after an expiry."""
+
+    number: int
+    nonce: str = ""
+
+
+def lost_lease(name: Name, fence: Fence | None, sight: ReadAnswer) -> LeaseLostError | None:
+    """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
+    if fence is None:
+        return None
+    held = lease_state_in(sight)
+    # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
+    # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
+    is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
+    if fence.number < held.number or is_other:
+        return LeaseLostError(
+            f"the lease number {fence.number} on session {name.id!r} was taken over by number {held.number}",
+            "Another run has the session now: reload it and run again.",
+        )
+    return None
+
+
+def check_fence(name: Name, fence: Fence | None, sight: ReadAnswer) -> dict[str, bytes | None]:
+    """What must still be so when a write under a lease is done; refuses one whose lease is lost."""
+    if (lost := lost_lease(name, fence, sight)) is not None:
+        raise lost
+    return {} if fence is None else {LEASE: value_of(sight, LEASE)}
+
+
+# --- open runs -------------------------------------------------------------------------------------------------------
+
+
+class OpenRun(NamedTuple):
+    """A saved run of a session that has not ended, and the lease it last saved under (0: none)."""
+
+    run_id: str
+    status: str
+    lease_number: int
+
+
+def open_run_value(status: str, fence: Fence | None) -> bytes:
+    """What the session's cell of an open run holds."""
+    return msgspec.json.encode([status, 0 if fence is None else fence.number])
+
+
+def open_runs_in(sight: ReadAnswer) -> tuple[OpenRun, ...]:
+    """The open runs of a session that was looked at with all their cells."""
+    found = sorted((cell, value.value) for cell, value in sight.cells.items() if cell.startswith(OPEN_RUN))
+    return tuple(OpenRun(cell[len(OPEN_RUN) :], *decode_cell(cell, value, _open_run_in)) for cell, value in found)
+
+
+def is_under_way(sight: ReadAnswer, value: bytes | None) -> bool:
+    """Whether the open run of that cell still holds its session's lease: then a clear leaves its record (A12, C15)."""
+    held = lease_state_in(sight)
+    if value is None or held.is_over(sight.now):
+        return False
+    status, number = decode_cell(OPEN_RUN, value, _open_run_in)
+    return status == "running" and number in (0, held.number)  # 0: saved by one who does not say under which
+
+
+# --- taking, renewing, giving back -----------------------------------------------------------------------------------
+
+
+class Asker(NamedTuple):
+    """Who asks for a lease."""
+
+    ttl_s: float
+    nonce: str
+    holder: str
+    process: str
+    tickets: tuple[str, ...]
+    """What this one waits under, then those who wait behind it in the same process; empty: it does not wait."""
+    instead_of: str | None = None
+    """The run whose worker the lease is taken from, if it is that run's; others keep theirs."""
+
+
+class UnchangedLease(NamedTuple):
+    """A lease as a waiter has seen it unchanged for so long, by their own clock."""
+
+    number: int
+    renewals: int
+    unchanged_s: float
+
+
+class Taken(NamedTuple):
+    """The asker holds the lease now."""
+
+    number: int
+    open_runs: tuple[OpenRun, ...]
+    taken_from: str = ""
+    """Who had it before and never gave it back; empty if nobody."""
+
+
+class Busy(NamedTuple):
+    """Somebody else holds it, or is to be served first."""
+
+    held: LeaseState
+    is_ahead: bool
+    """Whether it is free, and somebody else's turn."""
+
+
+IsGone = Callable[[str], bool]
+"""Whether a process is certainly gone, by what it wrote about itself; False where that cannot be known."""
+
+
+def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsGone) -> Plan[Taken | Busy]:
+    """Take the lease if it is free and nobody was there before; else leave a ticket, if the asker waits."""
+    while True:
+        sight = yield from look(ReadRequest(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
+        held, runs = lease_state_in(sight), open_runs_in(sight)
+        if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
+            return Taken(held.number, runs)
+        waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
+        mine = asker.tickets[0] if asker.tickets else None
+        # Whoever ends a run comes before those who wait for its end.
+        ends_it = OpenRun(asker.instead_of or "", "running", held.number) in runs
+        ids = [one.id for one in waiting]
+        ahead = [] if ends_it else ids[: ids.index(mine)] if mine in ids else ids
+        if (held.is_over(sight.now) or ends_it or _is_unchanged(held, watch) or is_gone(held.process)) and not ahead:
+            rest = tuple(one for one in waiting if one.id != mine)
+            now = sight.now
+            taken = LeaseState(
+                held.number + 1, asker.nonce, 0, now, asker.ttl_s, asker.holder, asker.process, rest, now
+            )
+            if (yield from _try_write(name, sight, taken)):
+                before = (held.holder or "another holder") if held.ttl_s else ""
+                return Taken(taken.number, runs, before)
+            continue
+        tickets = _renew_tickets(waiting, asker.tickets, sight.now)
+        if tickets is None or (yield from _try_write(name, sight, msgspec.structs.replace(held, tickets=tickets))):
+            return Busy(held, bool(ahead))
+
+
+def _is_unchanged(held: LeaseState, watch: UnchangedLease | None) -> bool:
+    if watch is None or (watch.number, watch.renewals) != (held.number, held.renewals):
+        return False
+    return watch.unchanged_s >= held.ttl_s
+
+
+def _renew_tickets(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tuple[Ticket, ...] | None:
+    """The tickets with one asker's fresh, each at its place; None if there is nothing to write yet."""
+    there = {one.id for one in waiting}
+    new = [Ticket(ticket, now) for ticket in mine if ticket not in there]
+    if not new and all(now - one.at < TICKET_S / 3 for one in waiting if one.id in mine):
+        return None
+    return (*(Ticket(one.id, now) if one.id in mine else one for one in waiting), *new)
+
+
+def _change(name: Name, sight: ReadAnswer, held: LeaseState) -> KeyUpdate:
+    return KeyUpdate(name, cells={LEASE: value_of(sight, LEASE)}, put={LEASE: _encode(held)}, hold_s=held.ttl_s)
+
+
+def _try_write(name: Name, sight: ReadAnswer, held: LeaseState) -> Plan[bool]:
+    got = yield from commit([_change(name, sight, held)])
+    return isinstance(got, Done)
+
+
+def renew(name: Name, fence: Fence) -> Plan[bool]:
+    """Hold a lease for its time from now on, if it is still the newest; whether it is."""
+    renewed = msgspec.structs.replace
+    return (yield from _if_ours(name, fence, lambda held, now: renewed(held, since=now, renewals=held.renewals + 1)))
+
+
+def release(name: Name, fence: Fence) -> Plan[bool]:
+    """Give a lease up, if it is still the newest; whether it was."""
+    return (yield from _if_ours(name, fence, lambda held, now: clear_holder(held)))
+
+
+def _if_ours(name: Name, fence: Fence, change: Callable[[LeaseState, float], LeaseState]) -> Plan[bool]:
+    """Change a lease, if it is still the newest; whether it was."""
+    tried: LeaseState | None = None
+    while True:
+        sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
+        held = lease_state_in(sight)
+        if not _is_ours(held, fence):
+            return False
+        if tried is not None and tried.ttl_s and held.renewals >= tried.renewals:
+            return True  # it was renewed, and the answer lost
+        tried = change(held, sight.now)
+        if (yield from _try_write(name, sight, tried)):
+            return True
+
+
+def _is_ours(held: LeaseState, fence: Fence) -> bool:
+    return bool(held.ttl_s) and (held.number, held.nonce) == (fence.number, fence.nonce or held.nonce)
+
+
+def clear_holder(held: LeaseState) -> LeaseState:
+    """The cell after its holder gave up: the number and those who wait stay."""
+    return LeaseState(held.number, held.nonce, tickets=held.tickets)
+
+
+def release_put(sight: ReadAnswer, fence: Fence) -> Mapping[str, bytes]:
+    """The cells that give a lease up within a step that does more; none if it is not this one's any more."""
+    held = lease_state_in(sight)
+    return {LEASE: _encode(clear_holder(held))} if _is_ours(held, fence) else {}
+
+
+def withdraw(name: Name, ticket: str, nonce: str | None = None) -> Plan[None]:
+    """Take a ticket back: its waiter does not wait any more. `nonce`: also the lease, if they got it meanwhile."""
+    while True:
+        sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
+        held = lease_state_in(sight)
+        now = clear_holder(held) if nonce is not None and held.ttl_s and held.nonce == nonce else held
+        now = msgspec.structs.replace(now, tickets=tuple(one for one in now.tickets if one.id != ticket))
+        if now == held or (yield from _try_write(name, sight, now)):
+            return
+
+
+def revoke(name: Name, nonce: str, lane: IdempotencySlot | None = None) -> Plan[int]:
+    """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7).
+
+    With a lane a repeat is known though somebody has taken the lease since, who waited for just that, and keeps it.
+    """
+
+    def decide(sight: ReadAnswer) -> Decision[int]:
+        held = lease_state_in(sight)
+        if held.nonce == nonce:  # the answer was lost
+            return held.number, []
+        taken = LeaseState(held.number + 1, nonce, tickets=held.tickets)
+        return taken.number, [_change(name, sight, taken)]
+
+    return (yield from until_done(ReadRequest(name, cells=(LEASE,), mark=False), decide, lane))[0]

@@ -1,0 +1,422 @@
+"""Saving runs, and the one step that closes a turn: items, run and lease together (C12).
+
+A saved run is a name without rows: a head, fenced by its revision, and one cell for the tails that each save brings.
+Saving writes what is new; loading applies the tails in the order of their revisions. A run of a session that has not
+ended also has a cell on the session, written in the same step: whoever takes the session's lease sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from standfast._src.base.errors import NotFoundError, RunClaimedError, RunStateError, StandfastError
+from standfast._src.base.json_values import Item, encode_value
+from standfast._src.runs.engine.codec import ENDED as ENDED, conversation_of, is_left_open
+from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
+from standfast._src.sessions.protocol import Head
+from standfast._src.sessions.rules.append import AppendBatch, plan_append
+from standfast._src.sessions.rules.history import (
+    LEASE,
+    OPEN_RUN,
+    SEALED,
+    WRITER,
+    as_time,
+    commit,
+    decode_cell,
+    every,
+    head,
+    listing,
+    look,
+    value_of,
+)
+from standfast._src.sessions.rules.leases import (
+    Fence,
+    lost_lease,
+    open_run_value,
+    release_put,
+)
+from standfast._src.sessions.storage import Cell, Done, KeyUpdate, Listed, Name, Plan, ReadAnswer, ReadRequest
+
+HEAD, LENGTHS, LOG = "head", "logs", "log/"
+
+UNREADABLE = "unreadable"
+"""What a listing shows as the status of a run whose labels were damaged."""
+
+REVISION_DIGITS = 19
+# A revision has fewer: it is a number that every store can hold.
+
+CONVERSATION, LEFT_OPEN = "conversation", "left_open"
+# Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
+# have their session), and that a run which failed or was cut has something to tell to whoever comes next.
+
+
+@dataclass(frozen=True, slots=True)
+class RunSave:
+    """One save of a run: what `RunStore.save_run` takes."""
+
+    run_id: str
+    expect: int
+    head: bytes
+    tails: Mapping[str, LogTail] = field(default_factory=dict)
+    status: str = "running"
+    agent: str = ""
+    session_id: str | None = None
+    in_flight: bytes | None = None
+    """The head of a save of the same writer whose outcome it does not know: revision `expect` + 1 with that head is
+    its own, and this one follows it."""
+
+    def __post_init__(self) -> None:
+        check_run_id(self.run_id)
+
+
+class NestedItems(NamedTuple):
+    """Items of a run inside a call of the one that is recorded, as that writer's number `start` and on."""
+
+    writer: str
+    start: int
+    items: Sequence[Item]
+
+
+class Recorded(NamedTuple):
+    """What came of `record`: where the history ends, and the run's revision (0: no run was saved)."""
+
+    head: Head
+    revision: int
+
+
+# --- loading and saving ----------------------------------------------------------------------------------------------
+
+
+def load_run(run_id: str, *, times: bool = False) -> Plan[SavedRun | None]:
+    """The run as last saved; when it was made is known with `times`."""
+    sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
+    return saved_in(run_id, sight)
+
+
+NEWER_AT_ONCE = 64
+# How many saves are read one by one by somebody who knows an earlier state; behind more than that, all is read.
+
+
+def saved_in(run_id: str, sight: ReadAnswer) -> SavedRun | None:
+    """The run that these cells hold; None if there is none."""
+    value = value_of(sight, HEAD)
+    if value is None:
+        return None
+    revision, head = _parts(run_id, value)
+    logs: dict[str, list[bytes]] = {}
+    for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
+        _apply(logs, sight.cells[cell])
+    kept = {log: tuple(records) for log, records in logs.items() if records}
+    return SavedRun(run_id, revision, head, kept, sight.created)
+
+
+def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
+    """The run as last saved, for somebody who knows an earlier state of it: only what is new is read.
+
+    What it gives knows when the run was made, and goes on from there; of anything else, all is read.
+    """
+    name = Name("run", known.run_id)
+    made_at = known.made_at
+    sight = yield from look(ReadRequest(name, cells=(HEAD,), mark=False, times=True))
+    while True:
+        value = value_of(sight, HEAD)
+        if value is None:
+            return None
+        revision, head = _parts(known.run_id, value)
+        if sight.created != made_at or not known.revision <= revision <= known.revision + NEWER_AT_ONCE:
+            return (yield from load_run(known.run_id, times=True))
+        if revision == known.revision:
+            return known
+        newer = tuple(f"{LOG}{number:012d}" for number in range(known.revision + 1, revision + 1))
+        # With the head again: what was saved in between may have removed what the logs held.
+        sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS, *newer), mark=False, times=True))
+        if value_of(sight, HEAD) != value or sight.created != made_at:
+            continue
+        logs = {log: list(records) for log, records in known.logs.items()}
+        for cell in newer:
+            _apply(logs, sight.cells.get(cell))
+        lengths = decode_cell(LENGTHS, value_of(sight, LENGTHS) or b"{}", _lengths_in)
+        kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
+        return SavedRun(known.run_id, revision, head, kept, made_at)
+
+
+_lengths_in = msgspec.json.Decoder(dict[str, int]).decode
+_tails_in = msgspec.msgpack.Decoder(dict[str, tuple[int, list[bytes]]]).decode
+
+
+def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
+    """Add what one save has brought to the logs."""
+    if cell is not None:
+        for log, (start, records) in decode_cell(LOG, cell.value, _tails_in).items():
+            logs.setdefault(log, [])[start:] = records
+
+
+def _parts(run_id: str, value: bytes) -> tuple[int, bytes]:
+    """The revision and the rest of a head; raises what says why it has none."""
+    revision, _, head = value.partition(b"|")
+    if revision.isdigit() and len(revision) < REVISION_DIGITS:
+        return int(revision), head
+    if value.startswith(SEALED):
+        raise _build_sealed_error(run_id)
+    raise RunStateError(f"run {run_id!r} cannot be read here: it was damaged", "Restore the store from a backup.")
+
+
+def _build_sealed_error(run_id: str) -> RunStateError:
+    return RunStateError(
+        f"run {run_id!r} cannot be read here: it is sealed",
+        "Open its session with its key (EncryptedSession). If the key is lost for good, clear the session.",
+    )
+
+
+def plan_save(save: RunSave) -> Plan[tuple[KeyUpdate | None, int]]:
+    """The change that saves a run if its revision is the expected one, and the revision then.
+
+    No change if this very save was done before.
+    """
+    name = Name("run", save.run_id)
+    sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS), mark=False))
+    value = value_of(sight, HEAD)
+    revision, head = (0, b"") if value is None else _parts(save.run_id, value)
+    ahead = revision - save.expect
+    if value is not None and head == save.head and (ahead == 1 or (ahead == 2 and save.in_flight is not None)):
+        return None, revision
+    if ahead != 0 and not (ahead == 1 and head == save.in_flight):
+        raise RunClaimedError(
+            f"run {save.run_id!r} is at revision {revision} and {save.expect} was expected",
+            "Another process resumed or removed it: load it again, and resume only if it is still waiting.",
+        )
+    lengths = decode_cell(LENGTHS, value_of(sight, LENGTHS) or b"{}", _lengths_in)
+    for log, tail in save.tails.items():
+        if not 0 <= tail.start <= lengths.get(log, 0):
+            raise NotFoundError(
+                f"log {log!r} of run {save.run_id!r} has {lengths.get(log, 0)} records "
+                f"and this tail starts at {tail.start}",
+                "Save the records before it first.",
+            )
+    now = lengths | {log: tail.start + len(tail.records) for log, tail in save.tails.items()}
+    put: dict[str, bytes | None] = {HEAD: b"%d|" % (revision + 1) + save.head}
+    if now != lengths:
+        put[LENGTHS] = msgspec.json.encode({log: length for log, length in now.items() if length})
+    is_short = not any(now.values())  # an ended run needs none of what its logs said
+    if not is_short and save.tails:
+        tails = {log: (tail.start, list(tail.records)) for log, tail in save.tails.items()}
+        put[f"{LOG}{revision + 1:012d}"] = msgspec.msgpack.encode(tails)
+    labels = _labels(save) | {"revision": str(revision + 1)}
+    sweep = (LOG,) if is_short and any(lengths.values()) else ()
+    change = KeyUpdate(name, cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
+    return change, revision + 1
+
+
+def _labels(save: RunSave) -> dict[str, str]:
+    """What a listing shows of the run and finds it by."""
+    labels = {"status": save.status, "agent": save.agent}
+    is_open = is_open_run(save.status, save.head)
+    if save.session_id is not None:
+        labels["session"] = save.session_id
+    else:
+        # The conversation only as long as somebody may have to find it there (C15): any number of its runs have ended.
+        labels[CONVERSATION] = (conversation_of(save.head) or "") if is_open else ""
+    if is_open and save.status in ENDED and (save.session_id is not None or labels[CONVERSATION]):
+        labels[LEFT_OPEN] = "1"
+    return labels
+
+
+def is_open_run(status: str, head: bytes) -> bool:
+    """Whether the run has not ended, or has stopped with something that others must be told (C15)."""
+    return status not in ENDED or is_left_open(head)
+
+
+class Recording(NamedTuple):
+    """What one record brings: batches, one of each writer; a save of a run; what replies cost; the lease it is under.
+
+    `session` is None for a run that no session owns. Costs stand by their `usage_cell` (B15): by number, so that a
+    repeat that has grown since takes the place of what it repeats. `release`: the lease is given back.
+    """
+
+    session: Name | None
+    batches: Sequence[AppendBatch]
+    save: RunSave | None
+    fence: Fence | None
+    release: bool = False
+    costs: Mapping[str, Sequence[Item]] = MappingProxyType({})
+
+
+def record(wanted: Recording) -> Plan[Recorded]:
+    """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
+
+    Each part that was done before, because an acknowledgement was lost, is left out.
+    """
+    session, batches, save, fence = wanted[:4]
+    is_sure = False
+    while True:
+        sight, lost, changes = ReadAnswer(), None, list[KeyUpdate]()
+        try:
+            if session is not None:
+                sight = yield from look(_session_look(session, batches, save, fence, mark=is_sure))
+                lost = lost_lease(session, fence, sight)
+                for batch in batches:
+                    change = yield from plan_append(session, batch, sight)
+                    changes += [] if change is None else [change]
+            done, revision = (None, 0) if save is None else (yield from plan_save(save))
+        except StandfastError as error:
+            raise lost or error  # noqa: B904 — the first says more than what came of it
+        step = [] if done is None else [done]
+        if lost is not None and (changes or step or not (batches or save)):
+            raise lost
+        # Else it was all done before, and others may have the lease since: the step that gives it back lets them. A
+        # repeat that was refused for that would tell a run which is stored, and has ended, that it had lost its lease.
+        if session is not None and lost is None:
+            own = _session_change(session, wanted, changes, sight)
+            step = [own, *step] if step or own.put or own.push else []
+        if step and len(changes) < len(batches) and not is_sure:
+            # A batch is left out by what was seen, which may be a guess: the step would not notice that its count has
+            # expired under a lease, since the value is the same. With the mark it is looked at really.
+            is_sure = True
+            continue
+        if step:
+            got = yield from commit(step)
+            if not isinstance(got, Done):
+                continue
+            if step[0].name == session:
+                return Recorded(Head(got.marks[0]), revision)
+        return Recorded(Head() if session is None else (yield from head(session)), revision)
+
+
+def _session_look(
+    session: Name, batches: Sequence[AppendBatch], save: RunSave | None, fence: Fence | None, *, mark: bool
+) -> ReadRequest:
+    """What a record must have seen of the session."""
+    cells = {WRITER + batch.writer for batch in batches}
+    cells |= {OPEN_RUN + save.run_id} if save is not None else set()
+    cells |= {LEASE} if fence is not None else set()
+    return ReadRequest(session, cells=tuple(sorted(cells)), mark=mark or any(one.expect is not None for one in batches))
+
+
+def _session_change(session: Name, wanted: Recording, changes: Sequence[KeyUpdate], sight: ReadAnswer) -> KeyUpdate:
+    """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
+
+    Each writer has cells of its own, so none gets in another's way.
+    """
+    save, fence = wanted.save, wanted.fence
+    cells, put = dict[str, bytes | None](), dict[str, bytes | None]()
+    if fence is not None:
+        cells[LEASE] = value_of(sight, LEASE)
+    if save is not None:
+        run_cell = OPEN_RUN + save.run_id
+        cells[run_cell] = value_of(sight, run_cell)  # a clear may remove the run, and must not leave this one unknown
+        value = open_run_value(save.status, fence) if is_open_run(save.status, save.head) else None
+        if value != cells[run_cell]:
+            put[run_cell] = value
+    put |= {cell: encode_value([sight.now, requests]) for cell, requests in wanted.costs.items()}
+    if wanted.release and fence is not None:
+        put |= release_put(sight, fence)
+    for change in changes:
+        cells |= change.cells
+        put |= change.put
+    return KeyUpdate(
+        session,
+        mark=next((one.mark for one in changes if one.mark is not None), None),
+        cells=cells,
+        push=[row for one in changes for row in one.push],
+        put=put,
+        touch=bool(changes),
+    )
+
+
+# --- listing, deleting, pruning --------------------------------------------------------------------------------------
+
+
+def list_runs(
+    status: str | None, session_id: str | None, after: str | None, limit: int
+) -> Plan[tuple[list[RunSummary], str | None]]:
+    """Runs, newest change first, and the cursor of the next page."""
+    labels = {key: value for key, value in (("status", status), ("session", session_id)) if value is not None}
+    found = yield from listing("run", after, limit + 1, labels)
+    shown = [summary(one) for one in found[:limit]]
+    return shown, found[limit - 1].cursor if 0 < limit < len(found) else None
+
+
+def summary(one: Listed) -> RunSummary:
+    """What a listing shows of a run; of one whose labels were damaged, that."""
+    revision = one.labels.get("revision", "")
+    return RunSummary(
+        one.id,
+        one.labels.get("status", UNREADABLE),
+        one.labels.get("session"),
+        one.labels.get("agent", ""),
+        as_time(one.created),
+        as_time(one.updated),
+        int(revision) if revision.isdigit() and len(revision) < REVISION_DIGITS else 0,
+    )
+
+
+def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
+    """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
+    return [summary(one) for one in (yield from every("run", {CONVERSATION: conversation_id}))]
+
+
+def open_without_conversation() -> Plan[list[RunSummary]]:
+    """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
+    running = yield from every("run", {"status": "running"})
+    paused = yield from every("run", {"status": "paused"})
+    return [summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
+
+
+def delete_run(
+    run_id: str, *, loses_answers: bool, may_leave: Callable[[bytes], bool] = lambda head: True
+) -> Plan[bool]:
+    """Remove a run, if `may_leave` says so of its head, and what its session knows of it; whether there was one."""
+    name = Name("run", run_id)
+    was_there = False
+    while True:
+        # With its times, so that no carrier guesses what it would see: a plan that prunes goes on to other runs and
+        # does not come back to this one, and a listing that is read again does not show what was removed by then.
+        sight = yield from look(ReadRequest(name, cells=(HEAD,), mark=False, times=True))
+        value = value_of(sight, HEAD)
+        if value is None:
+            return was_there
+        if not may_leave(value):
+            return False
+        if value.startswith(SEALED):
+            raise _build_sealed_error(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
+        was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
+        step = [KeyUpdate(name, cells={HEAD: value}, remove=True)]
+        if (session_id := sight.labels.get("session")) is not None:
+            step.append(KeyUpdate(Name("session", session_id), put={OPEN_RUN + run_id: None}))
+        got = yield from commit(step)
+        if isinstance(got, Done):
+            return True
+
+
+def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
+    """Remove ended runs older than that, and all but the newest `keep` of them, by the store's own order.
+
+    A run that failed or was cut is left while it has something to tell: what its tools did would be forgotten (C15).
+    """
+    known = yield from every("run", {})
+    ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
+    clock = yield from look(ReadRequest(Name("run", "-"), mark=False))
+    removed = 0
+    for place, one in enumerate(ended):
+        is_old = older_than_s is not None and one.updated < clock.now - older_than_s
+        if is_old or (keep is not None and place >= keep):
+            removed += yield from delete_run(one.id, loses_answers=True, may_leave=partial(_is_as_listed, one))
+    return removed
+
+
+def _is_as_listed(one: Listed, value: bytes) -> bool:
+    """Whether an ended run was not saved again since it was listed, and has nothing to tell, whatever its label says.
+
+    Without its key nobody can tell that. A label may not say it: the run was saved before there was that label.
+    """
+    if value.startswith(SEALED):
+        return False
+    revision, head = _parts(one.id, value)
+    is_owned = "session" in one.labels or conversation_of(head) is not None
+    return str(revision) == one.labels.get("revision") and not (is_left_open(head) and is_owned)

@@ -1,0 +1,424 @@
+"""A whole session as data: read of one instant, brought to another store in one step, its open runs moved once.
+
+A picture holds everything that makes a session the same elsewhere: rows with writer, number and time, what each writer
+is known to have written, kept generations, usage, origin and saved runs. What belongs to one store is not in it: marks,
+cursors and epochs, who holds the lease, lanes.
+
+A run that could still act must exist once. So it is never in a picture: it is left behind and named, or it is *moved*.
+Moving closes it at the source in one step, on the condition that nothing has changed since it was read; the step keeps
+what was closed in a cell of the session, until whoever moves it has seen it in its new place. A mover that was killed
+anywhere in between finds the cell and goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from standfast._src.base.errors import SealKeyError
+from standfast._src.base.json_values import DIGEST_BYTES, Item, decode_value, encode_value
+from standfast._src.runs.engine.codec import encode_moved, may_go_on
+from standfast._src.sessions.rules.append import AllWritten, all_written
+from standfast._src.sessions.rules.generations import parse_generations, read_with_generations
+from standfast._src.sessions.rules.history import (
+    BRANCHES,
+    BROUGHT,
+    DIGESTS,
+    GENERATIONS,
+    IMPORTED,
+    LEASE,
+    MOVING,
+    OPEN_RUN,
+    ORIGIN,
+    SEALED,
+    USAGE,
+    WRITER,
+    Decision,
+    commit,
+    decode_cell,
+    look,
+    runs_of,
+    until_done,
+    usage_cell,
+    usage_in_cells,
+    value_of,
+)
+from standfast._src.sessions.rules.inspection import costs_in, origin_in
+from standfast._src.sessions.rules.leases import Fence, check_fence
+from standfast._src.sessions.rules.saved_runs import HEAD, LENGTHS, LOG, saved_in
+from standfast._src.sessions.storage import (
+    NOBODY,
+    Cell,
+    Done,
+    KeyUpdate,
+    Name,
+    Plan,
+    ReadAnswer,
+    ReadRequest,
+    Row,
+    Rows,
+    Tag,
+)
+
+MOVED = "moved"
+"""The label of what is left of a run that goes on in another store."""
+
+OTHERS = (BRANCHES,)
+# Cells that only one kind of session reads, and that belong to the session wherever it is: the branches of an
+# AdvancedSQLiteSession, which are sessions of their own.
+
+SEALED_ROW = b'{"__enc__":2,'
+
+Stored = tuple[bytes, Tag]
+"""A record and who wrote it."""
+
+
+class GenerationPicture(NamedTuple):
+    """A kept generation."""
+
+    number: int
+    created: float
+    item_count: int
+    rows: Sequence[Stored]
+    by: str | None = None
+
+
+class UsagePicture(NamedTuple):
+    """What some replies of a run cost: those behind the first `number` of it."""
+
+    run_id: str
+    number: int
+    at: float
+    requests: Sequence[Item]
+
+    @property
+    def cell(self) -> str:
+        """Where it is kept."""
+        return usage_cell(self.number, self.run_id)
+
+
+class RunPicture(NamedTuple):
+    """A saved run."""
+
+    run_id: str
+    labels: Mapping[str, str]
+    revision: int
+    head: bytes
+    logs: Mapping[str, Sequence[bytes]]
+    created: float | None = None
+    token: str = ""
+    """Names the move that brings it, if it is one that could still act."""
+
+    @property
+    def status(self) -> str:
+        """As a listing shows it."""
+        return self.labels.get("status", "")
+
+    @property
+    def stored_head(self) -> bytes:
+        """What its cell holds."""
+        return b"%d|" % self.revision + self.head
+
+    def cells(self) -> dict[str, bytes | None]:
+        """The cells it is kept in."""
+        lengths = {log: len(records) for log, records in self.logs.items() if records}
+        found: dict[str, bytes | None] = {HEAD: self.stored_head, LENGTHS: msgspec.json.encode(lengths)}
+        if lengths:
+            tails = {log: (0, list(self.logs[log])) for log in lengths}
+            found[f"{LOG}{self.revision:012d}"] = msgspec.msgpack.encode(tails)
+        return found
+
+
+class ImportNote(NamedTuple):
+    """What a session says of how it came here: the digest of what was brought, from where, and by which step."""
+
+    digest: str
+    source: str
+    token: str
+
+
+_decode_note = msgspec.json.Decoder(ImportNote).decode
+
+
+def note_in(cell: Cell) -> ImportNote:
+    """What the cell of a session says of how it came here."""
+    return decode_cell(IMPORTED, cell.value, _decode_note)
+
+
+class MovingRun(NamedTuple):
+    """A run that was closed at its source and may not have arrived yet."""
+
+    run: RunPicture
+    target: str
+
+
+class Picture(NamedTuple):
+    """A session of one instant."""
+
+    session_id: str
+    created: float
+    updated: float
+    rows: Sequence[Stored]
+    times: Sequence[float | None]
+    generations: Sequence[GenerationPicture] = ()
+    writers: Mapping[str, AllWritten] = {}
+    usage: Sequence[UsagePicture] = ()
+    origin: Sequence[object] | None = None
+    others: Mapping[str, bytes] = {}
+    """What one kind of session keeps beside that, as JSON."""
+    runs: Sequence[RunPicture] = ()
+    """Those that have ended."""
+    unfinished: Sequence[RunPicture] = ()
+    """Those that could still act: they are no part of it."""
+    moving: Sequence[MovingRun] = ()
+    note: ImportNote | None = None
+    untold: int = 0
+    """How many corrupt records are no text, so that not every store could hold them: they are no part of it."""
+    mark: str = ""
+    generations_cell: bytes | None = None
+
+    @property
+    def item_count(self) -> int:
+        """How many records it has, kept generations included."""
+        return len(self.rows) + sum(len(one.rows) for one in self.generations)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def picture(name: Name) -> Plan[Picture | None]:
+    """The session as it is; None if there is none.
+
+    Its runs are read first: what one that has ended there has stored is then in the history that is read behind it.
+    Everything of the session itself is one look.
+    """
+    while True:
+        first = yield from look(
+            ReadRequest(name, cells=(GENERATIONS,), prefixes=(WRITER,), rows=(Rows(limit=1),), times=True)
+        )
+        _refuse_sealed(name, first)
+        runs = yield from _runs(name)
+        prefixes = (WRITER, DIGESTS, USAGE, MOVING)
+        sight, boxes = yield from read_with_generations(
+            name, cells=(ORIGIN, IMPORTED, *OTHERS), prefixes=prefixes, live=Rows(times=True)
+        )
+        if sight.epoch != first.epoch:
+            continue  # it was cleared in between: those runs were the other one's
+        if sight.created is None or sight.updated is None:
+            return None
+        return _build_picture(name, sight, boxes, runs)
+
+
+def _refuse_sealed(name: Name, sight: ReadAnswer) -> None:
+    rows = sight.rows[0]
+    if any(cell.value.startswith(SEALED) for cell in sight.cells.values()) or (
+        rows and rows[-1].data.startswith(SEALED_ROW)
+    ):
+        raise SealKeyError(
+            f"session {name.id!r} is sealed, and what is kept of it beside its items cannot be told without its key",
+            "Give a store of EncryptedSessions with the key: docs/how-to/move-a-session.md.",
+        )
+
+
+def _build_picture(
+    name: Name, sight: ReadAnswer, boxes: Mapping[int, Sequence[Row]], runs: Sequence[RunPicture]
+) -> Picture:
+    assert sight.created is not None
+    assert sight.updated is not None
+    live, times, untold = _portable(sight.rows[0], sight.times[0])
+    generations = []
+    for kept in parse_generations(sight):
+        rows, _, _ = _portable(boxes[kept.number], [None] * len(boxes[kept.number]))
+        generations.append(GenerationPicture(kept.number, kept.created, kept.item_count, rows, kept.by))
+    origin, note = sight.cells.get(ORIGIN), sight.cells.get(IMPORTED)
+    open_ = [run for run in runs if may_go_on(run.status, run.head)]
+    closed = [run for run in runs if MOVED not in run.labels and not may_go_on(run.status, run.head)]
+    return Picture(
+        name.id,
+        sight.created,
+        sight.updated,
+        live,
+        times,
+        generations,
+        all_written(sight),
+        _usage(sight),
+        decode_cell(ORIGIN, origin.value, origin_in) if origin is not None and origin.alive else None,
+        {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive},
+        closed,
+        open_,
+        moving_in(sight),
+        note_in(note) if note is not None and note.alive else None,
+        untold,
+        sight.mark,
+        value_of(sight, GENERATIONS),
+    )
+
+
+def _portable(rows: Sequence[Row], times: Sequence[float | None]) -> tuple[list[Stored], list[float | None], int]:
+    """The rows that every store can hold, with their times, and how many others there are: those that are no text."""
+    found = [(row.data, NOBODY if row.tag is None else row.tag) for row in rows]
+    given: list[float | None] = list(times) or [None] * len(found)  # a store may not keep times at all
+    together = b"\n".join([data for data, _ in found])
+    if is_text(together):
+        return found, given, 0
+    kept = [place for place, (data, _) in enumerate(found) if is_text(data)]
+    return [found[place] for place in kept], [given[place] for place in kept], len(found) - len(kept)
+
+
+def is_text(data: bytes) -> bool:
+    """Whether every store can hold these bytes: UTF-8 without a zero."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data
+
+
+def _usage(sight: ReadAnswer) -> list[UsagePicture]:
+    return [
+        UsagePicture(run_id, number, *decode_cell(usage_cell(number, run_id), kept, costs_in))
+        for number, run_id, kept in usage_in_cells(sight)
+    ]
+
+
+def _runs(name: Name) -> Plan[list[RunPicture]]:
+    """Every saved run of a session, oldest change first."""
+    found: list[RunPicture] = []
+    for run_id in reversed((yield from runs_of(name))):
+        run = yield from run_picture(run_id)
+        if run is not None:
+            found.append(run)
+    return found
+
+
+def run_picture(run_id: str) -> Plan[RunPicture | None]:
+    """A saved run as it is; None if there is none."""
+    sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=True))
+    saved = saved_in(run_id, sight)
+    if saved is None:
+        return None
+    return RunPicture(run_id, dict(sight.labels), saved.revision, saved.head, saved.logs, sight.created)
+
+
+# --- the same session ------------------------------------------------------------------------------------------------
+
+
+def digest_of(given: Picture) -> str:
+    """What a picture is known by: equal for equal sessions, whatever store they are in.
+
+    Times are not in it: a store keeps them as exactly as it can.
+    """
+    known = blake2b(digest_size=DIGEST_BYTES)
+    for rows in (given.rows, *(one.rows for one in given.generations)):
+        for start in range(0, len(rows), 1024):
+            some = rows[start : start + 1024]
+            known.update(msgspec.msgpack.encode([(_canonical(data), tag) for data, tag in some]))
+        known.update(b"/")
+    rest = (
+        [(one.number, one.item_count) for one in given.generations],
+        sorted(given.writers.items()),
+        [(one.run_id, one.number, one.requests) for one in sorted(given.usage, key=lambda one: one.cell)],
+        given.origin,
+        sorted(given.others.items()),
+        [(one.run_id, one.revision, one.head, one.logs) for one in sorted(given.runs, key=lambda one: one.run_id)],
+    )
+    known.update(msgspec.msgpack.encode(rest))
+    return known.hexdigest()
+
+
+def _canonical(data: bytes) -> bytes:
+    """A record as it is, unless a store may have escaped it: some keep JSON in ASCII."""
+    if data.isascii() and b"\\u" not in data:
+        return data
+    try:
+        return encode_value(decode_value(data))
+    except ValueError:
+        return data
+
+
+def is_continued(old: Picture, new: Picture) -> bool:
+    """Whether the newer one only has rows behind those of the older."""
+    count = len(old.rows)
+    return (
+        len(new.rows) >= count
+        and [(one.number, len(one.rows)) for one in old.generations]
+        == [(one.number, len(one.rows)) for one in new.generations]
+        and all(
+            mine[1] == theirs[1] and _canonical(mine[0]) == _canonical(theirs[0])
+            for mine, theirs in zip(old.rows, new.rows, strict=False)
+        )
+    )
+
+
+# --- moving runs -----------------------------------------------------------------------------------------------------
+
+
+_decode_moving = msgspec.msgpack.Decoder(
+    tuple[str, dict[str, str], int, bytes, dict[str, list[bytes]], float | None, str, str]
+).decode
+
+
+def moving_in(sight: ReadAnswer) -> list[MovingRun]:
+    """The runs that a session says are on their way to another place."""
+    found = []
+    for cell, value in sorted(sight.cells.items()):
+        if cell.startswith(MOVING):
+            moving = decode_cell(cell, value.value, _decode_moving)
+            run_id, labels, revision, head, logs, created, token, target = moving
+            found.append(MovingRun(RunPicture(run_id, labels, revision, head, logs, created, token), target))
+    return found
+
+
+def _moving_value(run: RunPicture, target: str) -> bytes:
+    logs = {log: list(records) for log, records in run.logs.items()}
+    return msgspec.msgpack.encode((*run._replace(logs=logs), target))
+
+
+def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: str, fence: Fence | None) -> Plan[bool]:
+    """Close runs at their source and keep what they were for whoever moves them; False if anything has changed."""
+    cells = (GENERATIONS, LEASE, *(OPEN_RUN + run.run_id for run in runs))
+    sight = yield from look(ReadRequest(name, cells=cells))
+    conditions = check_fence(name, fence, sight)
+    if sight.mark != seen.mark or value_of(sight, GENERATIONS) != seen.generations_cell:
+        return False
+    conditions |= {cell: value_of(sight, cell) for cell in cells if cell != LEASE}
+    put: dict[str, bytes | None] = {}
+    step: list[KeyUpdate] = []
+    for run in runs:
+        put |= {MOVING + run.run_id: _moving_value(run, target), OPEN_RUN + run.run_id: None}
+        ended = encode_moved(run.run_id, run.labels.get("agent", ""), target)
+        labels = {key: run.labels[key] for key in ("agent", "session") if key in run.labels}
+        labels |= {"status": "cancelled", "revision": str(run.revision + 1), MOVED: "1"}
+        step.append(
+            KeyUpdate(
+                Name("run", run.run_id),
+                cells={HEAD: run.stored_head},
+                sweep=(LOG,),
+                put={HEAD: b"%d|" % (run.revision + 1) + ended, LENGTHS: b"{}"},
+                touch=True,
+                labels=labels,
+            )
+        )
+    got = yield from commit([KeyUpdate(name, mark=seen.mark, cells=conditions, put=put), *step])
+    return isinstance(got, Done)
+
+
+def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
+    """Forget at the source what has arrived at the target."""
+    tokens = {run.run.token for run in runs}
+
+    def decide(sight: ReadAnswer) -> Decision[None]:
+        there = [MOVING + one.run.run_id for one in moving_in(sight) if one.run.token in tokens]
+        conditions = {cell: value_of(sight, cell) for cell in there}
+        return None, [KeyUpdate(name, cells=conditions, put=dict.fromkeys(conditions))] if conditions else []
+
+    yield from until_done(ReadRequest(name, prefixes=(MOVING,), mark=False), decide)
+
+
+def brought_tokens(name: Name) -> Plan[set[str]]:
+    """The moves that have brought a run to this session; they stay known when it is cleared."""
+    sight = yield from look(ReadRequest(name, prefixes=(BROUGHT,), mark=False))
+    return {decode_cell(cell, found.value, bytes.decode) for cell, found in sight.cells.items()}

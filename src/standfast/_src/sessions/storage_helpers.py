@@ -1,0 +1,267 @@
+"""What stores do alike when they answer: written once, so that no two of them can differ in it.
+
+A store in this process reads rows and compares them with conditions in Python; one with programs of its own on a server
+(scripts, functions) sends them a step in numbers. Both are here, as pure functions of what was asked and what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from standfast._src.base.digits import whole_number
+from standfast._src.base.errors import (
+    NotFoundError,
+    OutcomeUnknownError,
+    StandfastError,
+    StoreError,
+    StoreUnavailableError,
+)
+from standfast._src.sessions.storage import (
+    Answer,
+    Arrange,
+    Ask,
+    CommitRequest,
+    Count,
+    Done,
+    KeyUpdate,
+    Kind,
+    Listed,
+    Listing,
+    Load,
+    Name,
+    Range,
+    ReadAnswer,
+    ReadRequest,
+    Refused,
+    Row,
+    Rows,
+    Store,
+    Tag,
+    ask,
+)
+
+NUMBER_MAX = 2**62
+"""What the numbers of a listing stay below."""
+
+
+def read_cursor(text: object) -> int:
+    """The number that a cursor of a listing is (see `Listed.cursor`); raises NotFoundError for what is none."""
+    number = whole_number(text, below=NUMBER_MAX)
+    if number is None:
+        raise not_a_cursor(text)
+    return number
+
+
+def not_a_cursor(text: object) -> NotFoundError:
+    """The error for a text that no listing gave as a cursor."""
+    return NotFoundError(f"{text!r} is no cursor of this listing", "Use the cursor that an earlier page gave.")
+
+
+def labels_of(stored: str | bytes | None) -> Mapping[str, str]:
+    """The labels of a name that were stored as JSON."""
+    found: Mapping[str, str] = json.loads(stored) if stored else {}
+    return found
+
+
+class Answering(ABC):
+    """The four methods of a store (see `Store`) that is asked whatever it is asked in one way."""
+
+    @abstractmethod
+    def answer(self, question: Ask) -> Any:
+        """What it answers, as `ask` does; or raises."""
+
+    def look(self, look: ReadRequest) -> ReadAnswer:
+        """Read all that is asked for, at one instant."""
+        found: ReadAnswer = self.answer(look)
+        return found
+
+    def commit(self, step: CommitRequest) -> Done | Refused:
+        """Do the whole step if all conditions hold."""
+        found: Done | Refused = self.answer(step)
+        return found
+
+    def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
+        """Names of a kind with these labels, newest change first."""
+        found: Sequence[Listed] = self.answer(Listing(kind, after, limit, labels))
+        return found
+
+    def count(self, kind: Kind) -> int:
+        """How many names of a kind there are."""
+        return int(self.answer(Count(kind)))
+
+
+def asked_alone(store: Store, question: Ask) -> Answer | Exception:
+    """What a store answers to one of several questions: an error of it is an answer, not an error of the others."""
+    try:
+        return ask(store, question)
+    except StandfastError as error:
+        return error
+
+
+def build_no_answer_error(server: str, said: str, *, reading: bool) -> StoreError:
+    """The error for a connection that broke after something was sent."""
+    if reading:
+        return StoreUnavailableError(f"{server} did not answer: {said}", "Nothing was changed; try again.")
+    return OutcomeUnknownError(
+        f"{server} did not answer: {said}",
+        "It was done whole or not at all. Repeating an append under the same writer and number is safe.",
+    )
+
+
+# --- conditions and ranges, seen in Python ----------------------------------------------------------------------------
+
+
+def conditions(change: KeyUpdate, *, mark: bool = True) -> ReadRequest:
+    """The look that sees what a change is conditional on; without `mark`, the mark only if it is a condition."""
+    is_marked = mark or change.mark is not None
+    return ReadRequest(change.name, cells=tuple(change.cells), upto=change.prefix, mark=is_marked)
+
+
+def refusal(place: int, change: KeyUpdate, sight: ReadAnswer) -> Refused | None:
+    """What a step is refused with if conditions of its change number `place` do not hold; None if all do.
+
+    `sight` is what the look of `conditions` saw.
+    """
+    for cell, value in change.cells.items():
+        found = sight.cells.get(cell)
+        if (None if found is None else found.value) != value:
+            return Refused(place, "cell", sight.mark, sight.cells)
+    is_elsewhere = change.mark is not None and sight.mark != change.mark
+    if is_elsewhere or (change.prefix is not None and sight.upto is None):
+        return Refused(place, "mark", sight.mark, sight.cells)
+    return None
+
+
+def of_writer(rows: Sequence[Row], wanted: Rows) -> Sequence[Row]:
+    """Those of a box's rows that a writer wrote, the newest `limit` of them; all, if no writer is asked for."""
+    if wanted.writer is None:
+        return rows
+    found = [row for row in rows if row.tag is not None and row.tag.writer == wanted.writer]
+    return found if wanted.limit is None else found[max(0, len(found) - wanted.limit) :]
+
+
+def in_range(rows: Iterable[Row], part: Range) -> list[Row]:
+    """Those of a box's rows that a range means, with the tags that it gives them."""
+    found = [
+        row
+        for row in rows
+        if (part.after is None or row.ref > part.after) and (part.upto is None or row.ref <= part.upto)
+    ]
+    if part.replaces is None:
+        return found
+    return [row._replace(tag=row.tagged(part.replaces)) for row in found]
+
+
+def new_rows(rows: Iterable[tuple[bytes, Tag]]) -> list[Row]:
+    """Rows that no box has yet, and that have no ref yet."""
+    return [Row(0, data, tag) for data, tag in rows]
+
+
+def apply_arrangement(arrange: Arrange, box_of: Callable[[Range], Iterable[Row]]) -> tuple[list[Row], list[Row]]:
+    """The rows that an arrangement makes live, and those that it keeps.
+
+    `box_of` gives the rows of the box that a range is taken from, as they were before the step.
+    """
+    live: list[Row] = []
+    for part in arrange.live:
+        live += in_range(box_of(part), part) if isinstance(part, Range) else new_rows(part)
+    return live, [row for part in arrange.keep for row in in_range(box_of(part), part)]
+
+
+# --- a step in numbers ------------------------------------------------------------------------------------------------
+
+
+class Description(ABC):
+    """A change as JSON that holds nothing but numbers, for a program on a server that does it.
+
+    Names, values and contents are arguments beside it, and stand in it by their numbers: so the program compares and
+    moves them, and never decodes them (Lua's JSON turns 12345678901234567890 into 1.2345678901235e+19).
+    """
+
+    def __init__(self, change: KeyUpdate) -> None:
+        self.change = change
+
+    @abstractmethod
+    def argument(self, value: bytes) -> int:
+        """The number under which the program finds this value."""
+
+    @abstractmethod
+    def rows(self, rows: Sequence[tuple[bytes, Tag]]) -> tuple[int, int]:
+        """The numbers of the first and the last of these rows; none: the last is below the first."""
+
+    @abstractmethod
+    def put_back(self, row: Row) -> int:
+        """The number of a row that was dropped."""
+
+    @abstractmethod
+    def loaded(self, load: Load) -> dict[str, Any]:
+        """What was kept elsewhere."""
+
+    @abstractmethod
+    def of(self, name: Name) -> int:
+        """The number by which the program finds another name."""
+
+    def text(self, value: str) -> int:
+        """The number of a text."""
+        return self.argument(value.encode())
+
+    def replaces(self, generation: int) -> int:
+        """What rows of a range say from now on that they stand in for."""
+        return generation
+
+    def pushed(self, rows: Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
+        """New rows at the end."""
+        return {"push": self.rows(rows)}
+
+    def made(self) -> dict[str, Any]:
+        """The description. What is not in it is not to be done."""
+        change = self.change
+        found: dict[str, Any] = {"id": self.text(change.name.id)}
+        found |= {"want": self._values(change.cells), "put": self._values(change.put)}
+        for key, text in (("mark", change.mark), ("prefix", change.prefix)):
+            if text is not None:
+                found[key] = self.text(text)
+        for key, prefixes in (("wipe", change.wipe), ("sweep", change.sweep or None)):
+            if prefixes is not None:
+                found[key] = [self.text(prefix) for prefix in prefixes]
+        for key, flag in (("remove", change.remove), ("touch", change.touch)):
+            if flag:
+                found[key] = True
+        if change.labels is not None:
+            found["labels"] = self.argument(json.dumps(dict(change.labels)).encode())
+        if change.drop:
+            found["drop"] = list(change.drop)
+        if change.arrange is not None:
+            live, box, keep, forget = change.arrange
+            found["arrange"] = {
+                "live": [self._part(part) for part in live],
+                "keep": [self._part(part) for part in keep],
+            }
+            found["arrange"] |= {"box": box, "forget": list(forget)}
+        if change.back:
+            found["back"] = [(row.ref, self.put_back(row)) for row in sorted(change.back)]
+        if change.push:
+            found |= self.pushed(change.push)
+        if change.load is not None:
+            found["load"] = self.loaded(change.load)
+        return found
+
+    def _values(self, cells: Mapping[str, bytes | None]) -> list[tuple[int, int]]:
+        return [(self.text(cell), 0 if value is None else self.argument(value)) for cell, value in cells.items()]
+
+    def _part(self, part: Range | Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
+        if not isinstance(part, Range):
+            return {"new": self.rows(part)}
+        found: dict[str, Any] = {"box": part.box}
+        if part.after is not None:
+            found["after"] = part.after
+        if part.upto is not None:
+            found["upto"] = part.upto
+        if part.of is not None:
+            found["of"] = self.of(part.of)
+        if part.replaces is not None:
+            found["replaces"] = self.replaces(part.replaces)
+        return found

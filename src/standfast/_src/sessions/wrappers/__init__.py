@@ -1,0 +1,1 @@
+"""Sessions around other sessions: encryption, compaction, branches."""

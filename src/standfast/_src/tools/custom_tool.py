@@ -1,0 +1,178 @@
+"""Tools that take text as it is: `CustomTool`, for what would only suffer from being written as JSON.
+
+A grammar, a patch, a query: the model writes the input itself, as one text. Everything else is as with a function tool,
+because the same code carries the call out: the ledger, approvals, hooks, saved runs, and what becomes of a call that
+had begun when the process died. Only providers with the Responses API know such tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
+
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.aio import maybe_await
+from standfast._src.tools.function_tool import (
+    BY_IDEMPOTENCE,
+    FunctionTool,
+    ToolCaller,
+    ToolErrorFunction,
+    UnknownOutcomePolicy,
+    check_callers,
+    checked_policy,
+    default_tool_error_function,
+)
+from standfast._src.tools.refusal_texts import ToolKind
+
+if TYPE_CHECKING:
+    from standfast._src.items.items import ToolApprovalItem
+
+CustomToolExecutor = Callable[[ToolContext[Any], str], "Awaitable[Any] | Any"]
+"""Carries a call out: gets the context and the input as the model wrote it."""
+
+CustomToolApprovalFunction = Callable[[RunContextWrapper[Any], str, str], "Awaitable[bool] | bool"]
+"""Whether a person must agree to a call: gets the context, the input and the call id."""
+
+
+class CustomToolOnApprovalFunctionResult(TypedDict):
+    """What a `CustomTool.on_approval` returns."""
+
+    approve: bool
+    reason: NotRequired[str]
+
+
+CustomToolOnApprovalFunction = Callable[
+    [RunContextWrapper[Any], "ToolApprovalItem"],
+    "Awaitable[CustomToolOnApprovalFunctionResult] | CustomToolOnApprovalFunctionResult",
+]
+"""Answers for the application when a call needs approval."""
+
+
+@dataclass(frozen=True)
+class CustomToolCustomDataContext:
+    """What a `custom_data_extractor` gets: the call, its input, and the output the model will see."""
+
+    tool_context: ToolContext[Any]
+    tool: CustomTool
+    input: str
+    output: str
+    raw_item: Mapping[str, Any]
+
+
+CustomToolCustomDataExtractor = Callable[
+    [CustomToolCustomDataContext], "Awaitable[Mapping[str, Any] | None] | Mapping[str, Any] | None"
+]
+"""Makes data for the application that stays on the output item and is never sent to a model."""
+
+
+@dataclass
+class CustomTool:
+    """A tool whose input is one text that the model writes freely, or by the grammar in `format`."""
+
+    name: str
+    """The name the model calls."""
+
+    description: str
+    """What the model is told about it."""
+
+    on_invoke_tool: CustomToolExecutor
+    """Gets the context and the input. The text of what it returns is the output; the model is told what it raises."""
+
+    format: object | None = None
+    """The provider's description of the text, e.g. a grammar; None for any text."""
+
+    needs_approval: bool | CustomToolApprovalFunction = False
+    """Whether a person must agree first: a bool, or a function of the context, the input and the call id."""
+
+    on_approval: CustomToolOnApprovalFunction | None = None
+    """Answers in place of a person, where a call needs approval."""
+
+    defer_loading: bool = False
+    """Whether a provider with tool search hides the tool until it is found."""
+
+    custom_data_extractor: CustomToolCustomDataExtractor | None = field(default=None, kw_only=True)
+    """Makes data for the application that stays on the output item and is never sent to a model."""
+
+    allowed_callers: list[ToolCaller] | None = field(default=None, kw_only=True)
+    """Who may call the tool on a provider with programmatic tool calling."""
+
+    idempotent: bool | None = field(default=None, kw_only=True)
+    """Whether running a call twice does no more than running it once."""
+
+    on_unknown: UnknownOutcomePolicy = field(default=BY_IDEMPOTENCE, kw_only=True)
+    """What to do about a call that had begun when the process died; see `FunctionTool.on_unknown`."""
+
+    tool_config: dict[str, Any] = field(init=False, repr=False)
+    """The tool in the provider's words."""
+
+    # What a function tool may have besides. The code that carries a call out reads these of any tool.
+    tool_input_guardrails: ClassVar[None] = None
+    tool_output_guardrails: ClassVar[None] = None
+    timeout_seconds: ClassVar[None] = None
+    timeout_behavior: ClassVar[Literal["error_as_result"]] = "error_as_result"
+    timeout_error_function: ClassVar[None] = None
+    is_enabled: ClassVar[bool] = True
+    output_json_schema: ClassVar[None] = None
+    agent_tool: ClassVar[None] = None
+    namespace: ClassVar[None] = None
+    origin: ClassVar[None] = None
+    title: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        check_callers(self.name, self.allowed_callers)
+        self.on_unknown = checked_policy(self.name, self.on_unknown, idempotent=self.idempotent)
+        self.tool_config = {"type": "custom", "name": self.name, "description": self.description}
+        if self.format is not None:
+            self.tool_config["format"] = self.format
+        if self.defer_loading:
+            self.tool_config["defer_loading"] = True
+        if self.allowed_callers is not None:
+            self.tool_config["allowed_callers"] = self.allowed_callers
+
+    @property
+    def type(self) -> str:
+        """What providers call this kind of tool."""
+        return "custom"
+
+    @property
+    def qualified_name(self) -> str:
+        """The name: such tools are in no namespace."""
+        return self.name
+
+    @property
+    def failure_error_function(self) -> ToolErrorFunction:
+        """The model is told what went wrong: a text that fails to parse is the model's to mend."""
+        return default_tool_error_function
+
+    def runtime_needs_approval(self) -> bool | CustomToolApprovalFunction:
+        """`needs_approval`, by the SDK's name for it."""
+        return self.needs_approval
+
+    def runtime_on_approval(self) -> CustomToolOnApprovalFunction | None:
+        """`on_approval`, by the SDK's name for it."""
+        return self.on_approval
+
+    async def run(self, ctx: ToolContext[Any], text: str) -> str:
+        """Carry a call out and return its output as text; raises what the executor raises."""
+        output = await maybe_await(self.on_invoke_tool(ctx, text))
+        return output if isinstance(output, str) else str(output)
+
+
+LocalTool: TypeAlias = FunctionTool | CustomTool
+"""A tool whose calls the program carries out itself."""
+
+CUSTOM_CALL = "custom_tool_call"
+"""The type of the item that calls a custom tool."""
+
+
+def lookup_name(call_type: str | None, name: str) -> str:
+    """What a tool is found by among an agent's local tools: a call of one kind must never find one of another."""
+    # With a blank, which no provider allows in a name: a function cannot be called so.
+    return f"{CUSTOM_CALL} {name}" if call_type == CUSTOM_CALL else name
+
+
+def tool_kind(tool: LocalTool) -> ToolKind:
+    """What formatters of errors know this kind of tool by."""
+    return "custom" if isinstance(tool, CustomTool) else "function"

@@ -1,0 +1,538 @@
+"""Python functions as tools: `FunctionTool`, and `function_tool`, which makes one.
+
+A tool is data with one callable in it. The policy of a call (approval, guardrails, hooks, timeouts, failures) is not
+here but in `invoke`, so that text and voice share it. What a tool knows beyond the SDK's fields is what to do about a
+call that had begun when the process died: run it again, ask a person, or tell the model that nobody knows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
+
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.aio import maybe_await
+from standfast._src.base.durations import check_seconds
+from standfast._src.base.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
+from standfast._src.items.texts_for_models import model_text
+from standfast._src.tools.docstrings import DocstringStyle
+from standfast._src.tools.output_types import DeclaredOutput, checked_output, declared_output
+from standfast._src.tools.prepared_arguments import ArgumentMismatch, Preparer, preparer_of
+from standfast._src.tools.schema import FuncSchema, function_schema
+from standfast._src.tools.strict_schema import ensure_strict_json_schema
+from standfast._src.tools.tool_guardrails import ToolInputGuardrail, ToolOutputGuardrail
+from standfast._src.tools.worker_threads import run_in_thread
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+    from standfast._src.items.items import RunItem, ToolApprovalItem, ToolOrigin
+
+ToolTimeoutBehavior = Literal["error_as_result", "raise_exception"]
+ToolErrorFunction = Callable[[RunContextWrapper[Any], Exception], "str | Awaitable[str]"]
+ToolEnabled = bool | Callable[[RunContextWrapper[Any], Any], "bool | Awaitable[bool]"]
+ToolNeedsApproval = bool | Callable[[RunContextWrapper[Any], dict[str, Any], str], Awaitable[bool]]
+ToolCaller = Literal["direct", "programmatic"]
+"""Who may call a tool: the model itself, or a program it wrote."""
+
+UnknownOutcomePolicy = Literal["rerun", "ask", "report"]
+ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
+
+
+def default_tool_error_function(ctx: RunContextWrapper[Any], error: Exception) -> str:
+    """What the model reads when a tool raised and nothing else was arranged: what went wrong, so that it can react.
+
+    Of an agent that failed inside the call it says which tools had run: nobody else knows, and they are not undone.
+    """
+    why = str(error) or type(error).__name__
+    if isinstance(ctx, ToolContext) and ctx.called_inside:
+        return model_text("agent_tool_failed", error=_sentence(why), calls=", ".join(ctx.called_inside))
+    return model_text("tool_failed", error=why)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def timeout_text(tool_name: str, timeout_seconds: float) -> str:
+    """What the model reads when a tool took too long and nothing else was arranged."""
+    return model_text("tool_timed_out", tool_name=tool_name, seconds=timeout_seconds)
+
+
+@dataclass(frozen=True)
+class FunctionToolCustomDataContext:
+    """What a `custom_data_extractor` gets: the call, and the output the model will see."""
+
+    tool_context: ToolContext[Any]
+    tool: FunctionTool
+    output: Any
+    raw_item: Mapping[str, Any]
+
+
+FunctionToolCustomDataExtractor = Callable[
+    [FunctionToolCustomDataContext], "Awaitable[Mapping[str, Any] | None] | Mapping[str, Any] | None"
+]
+"""Makes data for the application that stays on the output item and is never sent to a model."""
+
+
+@dataclass
+class FunctionToolResult:
+    """One finished call, as a `tool_use_behavior` function gets it."""
+
+    tool: FunctionTool
+    output: Any
+    run_item: RunItem | None
+    interruptions: list[ToolApprovalItem] = field(default_factory=list)
+    agent_run_result: Any = None
+
+
+class Invoker:
+    """The `on_invoke_tool` of a tool made by standfast: `run` raises what the function raises; a call of it follows the
+    tool's failure policy. It belongs to one tool, so a copy of a tool gets one of its own."""
+
+    __slots__ = ("prepare", "run", "tool", "wrapped")
+
+    def __init__(
+        self,
+        run: ToolInvoker,
+        wrapped: Callable[..., Any] | None,
+        tool: FunctionTool | None = None,
+        *,
+        prepare: Preparer | None = None,
+    ) -> None:
+        self.run, self.wrapped, self.tool = run, wrapped, tool
+        self.prepare = prepare
+        """Reads arguments ahead of a call; None for a tool that is given the model's text itself."""
+
+    def of(self, tool: FunctionTool) -> Invoker:
+        """Return the same invoker for another tool: a copy of a tool follows its own failure policy."""
+        return Invoker(self.run, self.wrapped, tool, prepare=self.prepare)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Invoker:
+        # A deep copy of a tool runs the same function or object: a second object would have a state of its own.
+        copied = Invoker(self.run, self.wrapped, prepare=self.prepare)
+        copied.tool = deepcopy(self.tool, memo)
+        return copied
+
+    async def __call__(self, ctx: ToolContext[Any], arguments: str) -> Any:
+        """The function's result, or what the failure policy puts in its place."""
+        try:
+            return await self.run(ctx, arguments)
+        except Exception as error:
+            assert self.tool is not None
+            return await failure_text(self.tool, ctx, error)
+
+
+class MayFail(Protocol):
+    """What is asked of a tool whose call failed."""
+
+    @property
+    def qualified_name(self) -> str:
+        """The name it is spoken of by."""
+        ...
+
+    @property
+    def failure_error_function(self) -> ToolErrorFunction | None:
+        """What the model is told; None ends the run instead."""
+        ...
+
+
+async def failure_text(tool: MayFail, ctx: RunContextWrapper[Any], error: Exception) -> str:
+    """What the model reads about this failure; raises it instead if the tool has no failure function."""
+    format_failure = tool.failure_error_function
+    if format_failure is None:
+        if isinstance(error, StandfastError):
+            raise error
+        raise UserError(
+            f"tool {tool.qualified_name!r} raised {type(error).__name__}: {error}",
+            "Handle it in the tool, or give the tool a failure_error_function so that the model is told.",
+        ) from error
+    return await maybe_await(format_failure(ctx, error))
+
+
+class _Wrapped:
+    """`tool.__wrapped__`: the function given to `function_tool`; read-only, and absent on tools made otherwise."""
+
+    def __get__(self, tool: FunctionTool | None, owner: type[Any] | None = None) -> Any:
+        wrapped = getattr(tool.on_invoke_tool, "wrapped", None) if tool is not None else None
+        if wrapped is None:
+            raise AttributeError("__wrapped__: this tool was not made from a Python function")
+        return wrapped
+
+    def __set__(self, tool: FunctionTool, value: object) -> None:
+        raise AttributeError("__wrapped__ is read-only: it would no longer be the function that runs")
+
+
+BY_IDEMPOTENCE: Any = None
+# A policy that nobody chose; `checked_policy` replaces it by the one that follows from `idempotent`.
+
+
+@dataclass
+class FunctionTool:
+    """A function a model may call. `function_tool` makes one from a Python function; this is for all other cases."""
+
+    name: str
+    """The name the model calls."""
+
+    description: str
+    """What the model is told about it."""
+
+    params_json_schema: dict[str, Any]
+    """The JSON schema of the arguments."""
+
+    on_invoke_tool: ToolInvoker
+    """Gets the context and the arguments as JSON text. What it returns is the output; what it raises ends the run."""
+
+    strict_json_schema: bool = True
+    """Whether the provider holds the model to the schema; the schema is made strict on construction."""
+
+    is_enabled: ToolEnabled = True
+    """Whether the model is shown the tool: a bool, or a function of the context and the agent."""
+
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None
+    """Asked one after the other before the call runs."""
+
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None
+    """Asked one after the other before the model sees the output."""
+
+    needs_approval: ToolNeedsApproval = False
+    """Whether a person must agree first: a bool, or a function of the context, the arguments and the call id."""
+
+    timeout_seconds: float | None = None
+    """How long a call may take."""
+
+    timeout_behavior: ToolTimeoutBehavior = "error_as_result"
+    """Whether the model is told of a timeout, or the run ends with `ToolTimeoutError`."""
+
+    timeout_error_function: ToolErrorFunction | None = None
+    """What the model is told of a timeout, in place of the usual text."""
+
+    defer_loading: bool = False
+    """Whether a provider with tool search hides the tool until it is found."""
+
+    custom_data_extractor: FunctionToolCustomDataExtractor | None = field(default=None, kw_only=True)
+    """Makes data for the application that stays on the output item and is never sent to a model."""
+
+    allowed_callers: list[ToolCaller] | None = field(default=None, kw_only=True)
+    """Who may call the tool on a provider with programmatic tool calling."""
+
+    output_json_schema: dict[str, Any] | None = field(default=None, kw_only=True)
+    """The JSON schema of the output, for programmatic callers."""
+
+    failure_error_function: ToolErrorFunction | None = field(default=None, kw_only=True)
+    """What the model is told when the tool raises; None ends the run instead."""
+
+    idempotent: bool | None = field(default=None, kw_only=True)
+    """Whether running a call twice does no more than running it once."""
+
+    on_unknown: UnknownOutcomePolicy = field(default=BY_IDEMPOTENCE, kw_only=True)
+    """What to do about a call that had begun when the process died: "rerun" it (the default for idempotent tools),
+    "ask" a person, or "report" to the model that its outcome is unknown (the default for all others)."""
+
+    argument_mismatch: ArgumentMismatch = field(default="ask", kw_only=True)
+    """What to do about a call whose tool would get other values than the model wrote (`"5000"` for an int, an unknown
+    key, a default), where a function decides about it (`needs_approval`, input guardrails): "ask" a person, without
+    asking the function, or "refuse" it and let the model read why."""
+
+    namespace: str | None = field(default=None, kw_only=True, repr=False)
+    """The group of tools it belongs to, on a provider that knows namespaces; see `tool_namespace`."""
+
+    namespace_description: str | None = field(default=None, kw_only=True, repr=False)
+    """What the model is told about the namespace."""
+
+    origin: ToolOrigin | None = field(default=None, kw_only=True, repr=False)
+    """Where the tool comes from, if not from a Python function."""
+
+    title: str | None = field(default=None, kw_only=True, repr=False)
+    """A name for people."""
+
+    output_adapter: TypeAdapter[Any] | None = field(default=None, kw_only=True, repr=False)
+    """The pydantic `TypeAdapter` of the declared output type, where a type was declared and not a schema."""
+
+    agent_tool: Any = field(default=None, kw_only=True, repr=False)
+    """The `AgentTool` of a tool that runs an agent."""
+
+    __wrapped__ = _Wrapped()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.on_invoke_tool, Invoker):
+            self.on_invoke_tool = self.on_invoke_tool.of(self)
+        if self.strict_json_schema:
+            self.params_json_schema = ensure_strict_json_schema(self.params_json_schema)
+        _check_timeout(self)
+        check_callers(self.name, self.allowed_callers)
+        self.on_unknown = checked_policy(self.name, self.on_unknown, idempotent=self.idempotent)
+        if self.argument_mismatch not in ("ask", "refuse"):
+            raise InvalidSettingError(
+                f"argument_mismatch={self.argument_mismatch!r} of tool {self.name!r} is not a policy",
+                "Choose 'ask' or 'refuse'.",
+            )
+
+    def __copy__(self) -> FunctionTool:
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        invoker = self.on_invoke_tool
+        if getattr(invoker, "__self__", None) is self and inspect.ismethod(invoker):
+            # A subclass may have given one of its own methods: the copy runs on its own state.
+            copied.on_invoke_tool = invoker.__func__.__get__(copied, type(copied))
+        FunctionTool.__post_init__(copied)
+        return copied
+
+    @property
+    def qualified_name(self) -> str:
+        """The name with its namespace, where it has one."""
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+
+class Described(Protocol):
+    """What is told of a tool beside a call of it."""
+
+    @property
+    def description(self) -> str | None:
+        """What the model is told about it."""
+        ...
+
+    @property
+    def title(self) -> str | None:
+        """What people call it."""
+        ...
+
+    @property
+    def origin(self) -> ToolOrigin | None:
+        """Where it comes from."""
+        ...
+
+
+def facts_of(tool: Described) -> dict[str, Any] | None:
+    """What an item about a call of this tool tells the application: description, title, origin; None for nothing."""
+    origin = None if tool.origin is None else tool.origin.to_json_dict()
+    facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
+    return {name: value for name, value in facts.items() if value} or None
+
+
+def _check_timeout(tool: FunctionTool) -> None:
+    if tool.timeout_seconds is not None:
+        check_seconds("the timeout of a tool", tool.timeout_seconds, is_ttl=True)
+    if tool.timeout_behavior not in ("error_as_result", "raise_exception"):
+        raise InvalidSettingError(
+            f"timeout_behavior={tool.timeout_behavior!r} is no behavior",
+            "Choose 'error_as_result' or 'raise_exception'.",
+        )
+    if tool.timeout_error_function is not None and not callable(tool.timeout_error_function):
+        raise SettingTypeError("timeout_error_function cannot be called", "Give a function of context and error.")
+
+
+def check_callers(tool_name: str, callers: object) -> None:
+    """Raise UserError if this is no list of known callers, nor None."""
+    if callers is None:
+        return
+    if not isinstance(callers, list) or not callers or any(c not in ("direct", "programmatic") for c in callers):
+        raise UserError(
+            f"allowed_callers={callers!r} of tool {tool_name!r} allows nobody known",
+            "Give a list of 'direct' and 'programmatic', or None.",
+        )
+
+
+def checked_policy(
+    tool_name: str, policy: UnknownOutcomePolicy | None, *, idempotent: bool | None
+) -> UnknownOutcomePolicy:
+    """What becomes of a call of unknown outcome: the policy that was chosen, else what follows from `idempotent`."""
+    if policy is BY_IDEMPOTENCE:
+        return "rerun" if idempotent else "report"
+    if policy not in ("rerun", "ask", "report"):
+        raise InvalidSettingError(
+            f"on_unknown={policy!r} of tool {tool_name!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
+        )
+    if policy == "rerun" and idempotent is False:
+        raise InvalidSettingError(
+            f"tool {tool_name!r} is declared not idempotent and to be run again when its outcome is unknown",
+            "Choose on_unknown='ask' or 'report', or drop idempotent=False.",
+        )
+    return policy
+
+
+def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTool]) -> list[FunctionTool]:
+    """Copies of these tools as one named group, for providers that know namespaces."""
+    if not name or not name.strip():
+        raise UserError("a tool namespace has no name", "Give a non-empty name.")
+    if not description or not description.strip():
+        raise UserError(f"tool namespace {name!r} has no description", "Say what its tools are for.")
+    grouped = []
+    for tool in tools:
+        if not isinstance(tool, FunctionTool):
+            raise UserError(f"a {type(tool).__name__} cannot be in a namespace", "Only function tools can.")
+        if tool.name == name.strip():
+            # Providers name a tool that search has found "name.name" in that case, which is what they reserve.
+            raise UserError(
+                f"tool {tool.name!r} has the name of its namespace", "Give the namespace, or the tool, another name."
+            )
+        copied = tool.__copy__()
+        copied.namespace, copied.namespace_description = name.strip(), description.strip()
+        grouped.append(copied)
+    return grouped
+
+
+_DEFAULT_FAILURE: Any = default_tool_error_function
+
+
+class FunctionToolOptions(TypedDict, total=False):
+    """The keyword arguments of `function_tool`, for type checkers."""
+
+    name_override: str | None
+    description_override: str | None
+    docstring_style: DocstringStyle | None
+    use_docstring_info: bool
+    failure_error_function: ToolErrorFunction | None
+    strict_mode: bool
+    is_enabled: ToolEnabled
+    needs_approval: ToolNeedsApproval
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None
+    timeout: float | None
+    timeout_behavior: ToolTimeoutBehavior
+    timeout_error_function: ToolErrorFunction | None
+    defer_loading: bool
+    custom_data_extractor: FunctionToolCustomDataExtractor | None
+    allowed_callers: list[ToolCaller] | None
+    output_type: Any
+    output_json_schema: dict[str, Any] | None
+    idempotent: bool | None
+    on_unknown: UnknownOutcomePolicy | None
+    argument_mismatch: ArgumentMismatch
+
+
+@overload
+def function_tool(func: Callable[..., Any], **options: Unpack[FunctionToolOptions]) -> FunctionTool: ...
+
+
+@overload
+def function_tool(**options: Unpack[FunctionToolOptions]) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+
+
+def function_tool(
+    func: Callable[..., Any] | None = None,
+    *,
+    name_override: str | None = None,
+    description_override: str | None = None,
+    docstring_style: DocstringStyle | None = None,
+    use_docstring_info: bool = True,
+    failure_error_function: ToolErrorFunction | None = _DEFAULT_FAILURE,
+    strict_mode: bool = True,
+    is_enabled: ToolEnabled = True,
+    needs_approval: ToolNeedsApproval = False,
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None,
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None,
+    timeout: float | None = None,
+    timeout_behavior: ToolTimeoutBehavior = "error_as_result",
+    timeout_error_function: ToolErrorFunction | None = None,
+    defer_loading: bool = False,
+    custom_data_extractor: FunctionToolCustomDataExtractor | None = None,
+    allowed_callers: list[ToolCaller] | None = None,
+    output_type: Any | None = None,
+    output_json_schema: dict[str, Any] | None = None,
+    idempotent: bool | None = None,
+    on_unknown: UnknownOutcomePolicy | None = None,
+    argument_mismatch: ArgumentMismatch = "ask",
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Make a tool of a Python function; use it bare or with arguments.
+
+    The schema comes from the signature, the descriptions from the docstring. A first parameter annotated with
+    `RunContextWrapper` or `ToolContext` gets the context. A sync function runs in a worker thread, which cannot be
+    stopped, so `timeout` is refused for it. When the function raises, the model is told by `failure_error_function`;
+    None ends the run instead. `idempotent` and `on_unknown` say what becomes of a call that had begun when the process
+    died, and `argument_mismatch` what becomes of one whose arguments do not have the declared types, see
+    `FunctionTool`.
+    """
+
+    if output_type is not None and output_json_schema is not None:
+        raise UserError("a tool was given output_type and output_json_schema", "Give one: they say the same thing.")
+
+    def make(function: Callable[..., Any]) -> FunctionTool:
+        is_async = _is_async(function)
+        if timeout is not None and not is_async:
+            raise InvalidSettingError(
+                f"{getattr(function, '__name__', function)!r} is a sync function and cannot be stopped by a timeout",
+                "Make it async, or drop the timeout.",
+            )
+        schema = function_schema(
+            function,
+            docstring_style=docstring_style,
+            name_override=name_override,
+            description_override=description_override,
+            use_docstring_info=use_docstring_info,
+            strict_json_schema=strict_mode,
+        )
+        run = _runner_of(function, schema, is_async=is_async)
+        declared = declared_output(
+            function, callers=allowed_callers, output_type=output_type, output_json_schema=output_json_schema
+        )
+        return FunctionTool(
+            name=schema.name,
+            description=schema.description or "",
+            params_json_schema=schema.params_json_schema,
+            on_invoke_tool=Invoker(_wrap_output_check(run, schema, declared), function, prepare=preparer_of(schema)),
+            strict_json_schema=strict_mode,
+            is_enabled=is_enabled,
+            tool_input_guardrails=tool_input_guardrails,
+            tool_output_guardrails=tool_output_guardrails,
+            needs_approval=needs_approval,
+            timeout_seconds=timeout,
+            timeout_behavior=timeout_behavior,
+            timeout_error_function=timeout_error_function,
+            defer_loading=defer_loading,
+            custom_data_extractor=custom_data_extractor,
+            allowed_callers=allowed_callers,
+            output_json_schema=declared.schema,
+            output_adapter=declared.adapter,
+            failure_error_function=failure_error_function,
+            idempotent=idempotent,
+            on_unknown=BY_IDEMPOTENCE if on_unknown is None else on_unknown,
+            argument_mismatch=argument_mismatch,
+        )
+
+    return make if func is None else make(func)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    if inspect.isfunction(function) or inspect.ismethod(function):
+        return inspect.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _runner_of(function: Callable[..., Any], schema: FuncSchema, *, is_async: bool) -> ToolInvoker:
+    """From (context, arguments as JSON) to a call of the function. Not itself async: one await less on every call."""
+    read, takes_context = schema.read, schema.takes_context
+
+    def run_async(ctx: ToolContext[Any], arguments: str) -> Awaitable[Any]:
+        args, kwargs = read(arguments)
+        call: Awaitable[Any] = function(ctx, *args, **kwargs) if takes_context else function(*args, **kwargs)
+        return call
+
+    async def run_sync(ctx: ToolContext[Any], arguments: str) -> Any:
+        args, kwargs = read(arguments)
+        if takes_context:
+            args.insert(0, ctx)
+        result = await run_in_thread(function, *args, **kwargs)
+        return await maybe_await(result)
+
+    return run_async if is_async else run_sync
+
+
+def _wrap_output_check(run: ToolInvoker, schema: FuncSchema, declared: DeclaredOutput) -> ToolInvoker:
+    """The same, with what it returns checked against the declared type; without one, exactly the same."""
+    adapter = declared.adapter
+    if adapter is None:
+        return run
+
+    async def checked(ctx: ToolContext[Any], arguments: str) -> Any:
+        return checked_output(schema.name, adapter, await run(ctx, arguments))
+
+    return checked
+
+
+tool = function_tool
+"""The SDK's short name for `function_tool`, in its `decorators` module."""

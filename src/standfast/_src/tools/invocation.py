@@ -1,0 +1,273 @@
+"""The policy of one call, for text and voice alike: from the arguments a model wrote to the output it reads.
+
+The caller has decided that the call may run (`needs_approval` helps with that) and has written down that it begins.
+Here follow, in this order: input guardrails, start hooks, the tool with its timeout and failure policy, output
+guardrails, the application's own data, end hooks. Nothing here starts a task for an async tool; a sync one runs in a
+thread that is abandoned on cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from standfast._src.agents.context import NamedAgent, RunContextWrapper
+from standfast._src.agents.hooks import AgentHooksBase, RunHooksBase, await_both, overridden
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.base.aio import maybe_await
+from standfast._src.base.errors import StandfastError, ToolTimeoutError, UserError
+from standfast._src.base.json_values import Item
+from standfast._src.items.items import call_output_item
+from standfast._src.tools.custom_tool import CustomTool, CustomToolCustomDataContext, LocalTool, tool_kind
+from standfast._src.tools.function_tool import (
+    FunctionToolCustomDataContext,
+    Invoker,
+    ToolInvoker,
+    default_tool_error_function,
+    failure_text,
+    timeout_text,
+)
+from standfast._src.tools.outputs import failure_output, model_output
+from standfast._src.tools.prepared_arguments import Prepared, plain_object
+from standfast._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs, format_error
+from standfast._src.tools.tool_guardrails import (
+    ToolInputGuardrailData,
+    ToolInputGuardrailResult,
+    ToolOutputGuardrailData,
+    ToolOutputGuardrailResult,
+    judge_call,
+    judge_output,
+)
+
+
+@dataclass(slots=True)
+class CallOutcome:
+    """What became of a call."""
+
+    output: Any
+    """The tool's own value, or the text that stands in its place."""
+
+    item_output: str | list[Item]
+    """The output as the model reads it."""
+
+    input_results: list[ToolInputGuardrailResult] = field(default_factory=list)
+    output_results: list[ToolOutputGuardrailResult] = field(default_factory=list)
+    rejected: bool = False
+    """Whether an input guardrail kept the call from running; no hook was called then."""
+
+    custom_data: dict[str, Any] | None = None
+    """What the tool's `custom_data_extractor` made; never shown to a model."""
+
+    error: Exception | None = None
+    """The failure or timeout that the output stands in for; for whoever traces."""
+
+
+class ToolCancelled(Exception):
+    """A tool cancelled itself: to a failure function this is a failure like any other."""
+
+
+# --- whether a person must agree -------------------------------------------------------------------------------------
+
+
+async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments: str, call_id: str = "") -> bool:
+    """Whether a person must agree to this call; in doubt, yes.
+
+    A policy function is asked only about arguments it can understand: a JSON object with finite numbers, of which the
+    tool gets exactly what the model wrote (C16). Everything else needs approval, and so does a call about which the
+    function returned None, which is no answer. Input guardrails decide, too: a call that would bring its tool something
+    else than they look at needs approval as well.
+    """
+    policy: Any = tool.needs_approval
+    if isinstance(policy, bool):
+        return policy or (bool(tool.tool_input_guardrails) and prepare(tool, arguments).is_other)
+    if not callable(policy):
+        raise UserError(
+            f"needs_approval of tool {tool.qualified_name!r} is a {type(policy).__name__}", "Give a bool or a function."
+        )
+    # Free-form input is any text; the arguments of a function are an object or nothing that a policy can judge.
+    parsed = arguments if isinstance(tool, CustomTool) else plain_object(arguments)
+    if parsed is None or prepare(tool, arguments).kind != "exact":
+        return True
+    if not call_id and isinstance(ctx, ToolContext):
+        call_id = ctx.tool_call_id
+    answer: Any = await maybe_await(policy(ctx, parsed, call_id))
+    return True if answer is None else bool(answer)
+
+
+def function_decides(tool: LocalTool) -> bool:
+    """Whether code of the application decides about calls of this tool: a policy function or input guardrails."""
+    return callable(tool.needs_approval) or bool(tool.tool_input_guardrails)
+
+
+def prepare(tool: LocalTool, arguments: str) -> Prepared:
+    """Read a call's arguments ahead of it. A tool that gets the model's text itself is judged on that text."""
+    invoker = None if isinstance(tool, CustomTool) else tool.on_invoke_tool
+    reads_ahead = invoker.prepare if isinstance(invoker, Invoker) else None
+    return Prepared("exact", arguments) if reads_ahead is None else reads_ahead(arguments)
+
+
+async def judge_before_approval(
+    tool: LocalTool, ctx: ToolContext[Any], *, agent: NamedAgent
+) -> tuple[list[ToolInputGuardrailResult], str | None]:
+    """Ask the input guardrails before a person is asked (`pre_approval_tool_input_guardrails`): results, rejection."""
+    if not tool.tool_input_guardrails:
+        return [], None
+    return await judge_call(tool.tool_input_guardrails, ToolInputGuardrailData(ctx, agent))
+
+
+# --- the call --------------------------------------------------------------------------------------------------------
+
+
+async def invoke(
+    tool: LocalTool,
+    ctx: ToolContext[Any],
+    arguments: str,
+    *,
+    agent: NamedAgent | None = None,
+    run_hooks: RunHooksBase[Any, Any] | None = None,
+    agent_hooks: AgentHooksBase[Any, Any] | None = None,
+    formatter: ToolErrorFormatter | None = None,
+    again: bool = False,
+) -> CallOutcome:
+    """Run one call to its end.
+
+    Raises what ends a run: a tripwire, a failure the tool has no failure function for, a `ToolTimeoutError` it asked
+    for, a hook's error. `formatter` is the run's `tool_error_formatter`; it may replace the default failure text.
+    `again` goes on with a call that was entered before (an agent's, which waited for a person): its guardrails have
+    looked and its start was announced then.
+    """
+    agent = ctx.agent if agent is None else agent
+    input_results: list[ToolInputGuardrailResult] = []
+    if tool.tool_input_guardrails and not again:
+        input_results, rejection = await judge_call(tool.tool_input_guardrails, ToolInputGuardrailData(ctx, agent))
+        if rejection is not None:
+            read_as = failure_output(tool, ctx.tool_call, rejection)
+            return CallOutcome(rejection, read_as, input_results, rejected=True)
+    if (run_hooks is not None or agent_hooks is not None) and not again:
+        await _tell("on_tool_start", run_hooks, agent_hooks, ctx, agent, tool)
+    output, error = await _output_of(tool, ctx, arguments, formatter)
+    output_results: list[ToolOutputGuardrailResult] = []
+    stands_in = error is not None
+    if tool.tool_output_guardrails:
+        data = ToolOutputGuardrailData(ctx, agent, output)
+        output_results, judged = await judge_output(tool.tool_output_guardrails, data)
+        output, stands_in = judged, stands_in or judged is not output
+    read_as = (failure_output if stands_in else model_output)(tool, ctx.tool_call, output)
+    outcome = CallOutcome(output, read_as, input_results, output_results, error=error)
+    if tool.custom_data_extractor is not None:
+        outcome.custom_data = await _custom_data(tool, ctx, outcome)
+    if run_hooks is not None or agent_hooks is not None:
+        await _tell("on_tool_end", run_hooks, agent_hooks, ctx, agent, tool, output)
+    return outcome
+
+
+async def _tell(
+    name: str,
+    run_hooks: RunHooksBase[Any, Any] | None,
+    agent_hooks: AgentHooksBase[Any, Any] | None,
+    ctx: ToolContext[Any],
+    agent: NamedAgent,
+    tool: LocalTool,
+    *result: object,
+) -> None:
+    """Call the hooks of this name. What one raises ends the run as a UserError: it is the program's own code."""
+    of_run, of_agent = overridden(run_hooks, name), overridden(agent_hooks, name)
+    arguments = (ctx, agent, tool, *result)
+    try:
+        await await_both(
+            (lambda: of_run(*arguments)) if of_run else None, (lambda: of_agent(*arguments)) if of_agent else None
+        )
+    except StandfastError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"the hook {name} of tool {tool.qualified_name!r} raised {type(error).__name__}: {error}",
+            "Catch it in the hook: what a hook raises ends the run.",
+        ) from error
+
+
+async def _output_of(
+    tool: LocalTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
+) -> tuple[Any, Exception | None]:
+    """What the tool returns, or the text its failure or timeout policy puts in that place, and what it stands for."""
+    run = _runner(tool)
+    try:
+        if tool.timeout_seconds is None:
+            return await run(ctx, arguments), None
+        finished, result = await _within(tool.timeout_seconds, run, ctx, arguments)
+    except Exception as error:
+        return await _format_failure(tool, ctx, error, formatter), error
+    except asyncio.CancelledError as cancelled:
+        task = asyncio.current_task()
+        if tool.failure_error_function is None or (task is not None and task.cancelling()):
+            raise  # somebody cancelled the call, or the tool wants its own failures raised
+        itself = ToolCancelled(str(cancelled) or "the tool cancelled itself")
+        return await _format_failure(tool, ctx, itself, formatter), itself
+    if finished:
+        return result, None
+    late = ToolTimeoutError(tool.qualified_name, tool.timeout_seconds)
+    return await _timed_out(tool, ctx, late), late
+
+
+def _runner(tool: LocalTool) -> ToolInvoker:
+    """What carries a call of the tool out and raises what it raises."""
+    if isinstance(tool, CustomTool):
+        return tool.run
+    invoker = tool.on_invoke_tool
+    return invoker.run if isinstance(invoker, Invoker) else invoker
+
+
+async def _within(seconds: float, run: ToolInvoker, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
+    """Whether it finished in time, and its result. The deadline decides, whatever a late tool returns or raises."""
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            result = await run(ctx, arguments)
+    except Exception:
+        if not deadline.expired():
+            raise  # the tool's own failure, which may well be a TimeoutError
+        return False, None
+    return (False, None) if deadline.expired() else (True, result)
+
+
+async def _timed_out(tool: LocalTool, ctx: ToolContext[Any], error: ToolTimeoutError) -> str:
+    if tool.timeout_behavior == "raise_exception":
+        raise error
+    if tool.timeout_error_function is None:
+        return timeout_text(tool.qualified_name, error.timeout_seconds)
+    return await maybe_await(tool.timeout_error_function(ctx, error))
+
+
+async def _format_failure(
+    tool: LocalTool, ctx: ToolContext[Any], error: Exception, formatter: ToolErrorFormatter | None
+) -> str:
+    text = await failure_text(tool, ctx, error)
+    if formatter is None or tool.failure_error_function is not default_tool_error_function:
+        return text
+    return await format_error(
+        formatter,
+        ToolErrorFormatterArgs("tool_exception", tool_kind(tool), tool.name, ctx.tool_call_id, text, ctx, error),
+    )
+
+
+async def _custom_data(tool: LocalTool, ctx: ToolContext[Any], outcome: CallOutcome) -> dict[str, Any] | None:
+    call = ctx.tool_call if ctx.tool_call is not None else {"call_id": ctx.tool_call_id}
+    raw_item = call_output_item(call, "") | {"output": outcome.item_output}
+    data: Any = None
+    if isinstance(tool, CustomTool):
+        if tool.custom_data_extractor is not None:
+            seen = CustomToolCustomDataContext(ctx, tool, ctx.tool_arguments, outcome.output, raw_item)
+            data = tool.custom_data_extractor(seen)
+    elif tool.custom_data_extractor is not None:
+        data = tool.custom_data_extractor(FunctionToolCustomDataContext(ctx, tool, outcome.output, raw_item))
+    data = await maybe_await(data)
+    if data is None:
+        return None
+    if not isinstance(data, Mapping):
+        raise UserError(
+            f"the custom_data_extractor of tool {tool.qualified_name!r} returned a {type(data).__name__}",
+            "Return a mapping of JSON values, or None.",
+        )
+    return dict(data)

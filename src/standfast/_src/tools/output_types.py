@@ -1,0 +1,96 @@
+"""What a function tool declares about its output: a type or a schema, said or read from its return annotation.
+
+Providers show the schema to programs that call the tool, which read an object by it. So a declared type is an object,
+and a value that is not of it is a failure of the tool, about which the model is told like any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from standfast._src.base.errors import UserError
+from standfast._src.tools.schema import TypeForm
+from standfast._src.tools.strict_schema import ensure_strict_json_schema
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_HOW = "Use a pydantic model, TypedDict or dataclass; str or Any for a result without a type; or output_json_schema."
+
+
+class DeclaredOutput(NamedTuple):
+    """The schema of a tool's output, and what checks its values, where a type was declared."""
+
+    schema: dict[str, Any] | None = None
+    adapter: TypeAdapter[Any] | None = None
+
+
+def declared_output(
+    function: Callable[..., Any],
+    *,
+    callers: list[Any] | None,
+    output_type: TypeForm | None,
+    output_json_schema: dict[str, Any] | None,
+) -> DeclaredOutput:
+    """What these arguments of `function_tool` declare; for programs, the return annotation declares it where they do
+    not."""
+    if output_json_schema is not None:
+        try:
+            return DeclaredOutput(deepcopy(output_json_schema))
+        except RecursionError:
+            raise UserError("output_json_schema is nested too deeply to be read", "Make it flatter.") from None
+    if output_type is None and "programmatic" in (callers or ()):
+        output_type = _returned_type(function)
+    return DeclaredOutput() if output_type is None else _of_type(output_type)
+
+
+def _returned_type(function: Callable[..., Any]) -> TypeForm | None:
+    """The annotated return type; None where it says nothing that a schema could say."""
+    try:
+        annotated = get_type_hints(
+            function if inspect.isroutine(function) else type(function).__call__, include_extras=True
+        ).get("return")
+    except (NameError, TypeError):  # a name that exists for type checkers only
+        return None
+    plain = annotated
+    while get_origin(plain) is Annotated:
+        plain = get_args(plain)[0]
+    return None if plain in (None, Any, str, type(None)) else annotated
+
+
+def _of_type(output_type: TypeForm) -> DeclaredOutput:
+    from pydantic import TypeAdapter
+
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(output_type)
+        schema = adapter.json_schema(mode="serialization")
+        if not _is_object(schema):
+            raise ValueError("no object")
+        return DeclaredOutput(ensure_strict_json_schema(deepcopy(schema)), adapter)
+    except Exception as error:  # pydantic's own, of many kinds
+        raise UserError(f"{output_type!r} as the output of a tool is no strict JSON object", _HOW) from error
+
+
+def _is_object(schema: dict[str, Any]) -> bool:
+    """Whether the root of the schema is an object, also by way of a reference."""
+    found: Any = schema
+    for _ in range(len(schema.get("$defs", ())) + 1):
+        if not isinstance(found, dict) or found.get("type") in ("object", ["object"]):
+            break
+        found = schema.get("$defs", {}).get(str(found.get("$ref", "")).removeprefix("#/$defs/"))
+    return isinstance(found, dict) and found.get("type") in ("object", ["object"])
+
+
+def checked_output(tool_name: str, adapter: TypeAdapter[Any], value: object) -> Any:
+    """The value as the declared type has it; raises UserError if it is none."""
+    try:
+        return adapter.validate_python(value)
+    except ValueError as error:
+        # Not with pydantic's words, which repeat the value: this text goes to the model and into logs.
+        raise UserError(
+            f"tool {tool_name!r} returned a {type(value).__name__} that is not of its declared output type",
+            "Return a value of that type.",
+        ) from error

@@ -1,0 +1,87 @@
+"""What a model reads of the value that a tool returned: by the schema the tool declared, or as text or parts.
+
+A program that the model wrote (`ProgrammaticToolCallingTool`) reads outputs as well, and reads JSON: a value becomes
+JSON for it, and a text about a failure becomes an object with an `error`, where a schema promised an object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from standfast._src.base.errors import UserError
+from standfast._src.base.json_values import Item, JsonValue
+from standfast._src.items.fields import read
+from standfast._src.items.tool_outputs import tool_output
+from standfast._src.tools.custom_tool import LocalTool
+from standfast._src.tools.function_tool import FunctionTool
+
+
+def is_programmatic(call: object) -> bool:
+    """Whether a program that the model wrote made this call, and not the model itself."""
+    return bool(read(read(call, "caller"), "type") == "program")
+
+
+def model_output(tool: LocalTool, call: object, value: object) -> str | list[Item]:
+    """The value as the model, or the program that called, reads it. Raises UserError if it is not what was declared."""
+    if isinstance(tool, FunctionTool) and tool.output_json_schema is not None:
+        return _serialise_output(tool, value)
+    text = tool_output(value)
+    if isinstance(value, str) or isinstance(text, list) or not is_programmatic(call):
+        return text
+    try:
+        return _any_json(value)
+    except Exception as error:  # whatever the value's own serializers raise
+        raise UserError(
+            f"tool {tool.qualified_name!r} was called by a program and returned a {type(value).__name__} without JSON",
+            "Return text, parts, or a value that pydantic can write as JSON.",
+        ) from error
+
+
+def failure_output(tool: LocalTool, call: object, text: object) -> str | list[Item]:
+    """A text in place of an output, as the model reads it; as an object, for a program that was promised one."""
+    if tool.output_json_schema is None or not isinstance(text, str) or not is_programmatic(call):
+        return tool_output(text)
+    return text if isinstance(_parse_json(text), dict) else _json({"error": text})
+
+
+def _serialise_output(tool: FunctionTool, value: object) -> str:
+    adapter = tool.output_adapter
+    try:
+        if adapter is not None:
+            checked = adapter.validate_json(value) if isinstance(value, str) else adapter.validate_python(value)
+            value = adapter.dump_python(checked, mode="json", by_alias=True)
+        elif isinstance(value, str):
+            value = _parse_json(value)
+        else:
+            value = json.loads(_any_json(value))
+    except Exception as error:  # pydantic's, or the value's own
+        raise _not_declared(tool) from error
+    if not isinstance(value, Mapping):
+        raise _not_declared(tool)
+    return _json(dict(value))
+
+
+def _not_declared(tool: FunctionTool) -> UserError:
+    return UserError(
+        f"the output of tool {tool.qualified_name!r} is not what its output schema declares",
+        "Return an object of the declared type, or drop output_type and output_json_schema.",
+    )
+
+
+def _parse_json(text: str) -> JsonValue:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _any_json(value: object) -> str:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Any).dump_json(value).decode("utf-8")

@@ -1,0 +1,57 @@
+"""The SDK's small functions about function tools, for programs that wrap tools of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from standfast._src.agents.context import RunContextWrapper
+from standfast._src.agents.tool_context import ToolContext
+from standfast._src.items.items import ToolOrigin, ToolOriginType
+from standfast._src.tools.function_tool import FunctionTool, ToolErrorFunction, failure_text, timeout_text
+from standfast._src.tools.refusal_texts import REJECTED
+
+DEFAULT_APPROVAL_REJECTION_MESSAGE = REJECTED
+"""What the model reads about a call that a person rejected without saying more."""
+
+ToolFunction = Callable[..., Any]
+"""A Python function that can be made a tool."""
+
+
+def default_tool_timeout_error_message(*, tool_name: str, timeout_seconds: float) -> str:
+    """What the model reads when a tool took too long and nothing else was arranged."""
+    return timeout_text(tool_name, timeout_seconds)
+
+
+def get_function_tool_origin(function_tool: FunctionTool) -> ToolOrigin | None:
+    """Where a tool comes from: a Python function, an MCP server, an agent."""
+    return function_tool.origin or ToolOrigin(ToolOriginType.FUNCTION)
+
+
+async def invoke_function_tool(
+    *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str, **options: object
+) -> Any:
+    """Call a tool by hand, as a run would: its failure function applies, its guardrails and hooks do not."""
+    return await function_tool.on_invoke_tool(context, arguments)
+
+
+def resolve_function_tool_failure_error_function(function_tool: FunctionTool) -> ToolErrorFunction | None:
+    """What tells the model that this tool failed; None if nothing does and the run ends."""
+    return function_tool.failure_error_function
+
+
+def set_function_tool_failure_error_function(
+    function_tool: FunctionTool, failure_error_function: ToolErrorFunction | None
+) -> FunctionTool:
+    """Let this function tell the model that the tool failed; None ends the run instead."""
+    function_tool.failure_error_function = failure_error_function
+    return function_tool
+
+
+async def maybe_invoke_function_tool_failure_error_function(
+    *, function_tool: FunctionTool, context: RunContextWrapper[Any], error: Exception
+) -> str | None:
+    """What the model would read about this failure; None if the tool has no function for that."""
+    if function_tool.failure_error_function is None:
+        return None
+    return await failure_text(function_tool, context, error)

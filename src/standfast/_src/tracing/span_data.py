@@ -1,0 +1,214 @@
+"""What spans are about, under the names that the OpenAI Agents SDK has for it: one class for each kind of work.
+
+Processors read these; the attributes of OpenTelemetry's spans are made elsewhere (`otel`), from the same facts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from standfast._src.base.json_values import Item
+    from standfast._src.items.items import RawItem
+
+
+class SpanData(ABC):
+    """What one span is about."""
+
+    kind: ClassVar[str]
+    hidden: ClassVar[tuple[str, ...]] = ("metadata",)
+    """Fields that are not exported with the others."""
+
+    @property
+    def type(self) -> str:
+        """The kind of work, in one word."""
+        return self.kind
+
+    @abstractmethod
+    def export(self) -> dict[str, Any]:
+        """What a processor may send on, as plain data."""
+
+
+class _Fields(SpanData):
+    """Exports its kind and its fields."""
+
+    def export(self) -> dict[str, Any]:
+        """The kind and the fields."""
+        told: Any = self
+        names = [one.name for one in fields(told) if one.name not in self.hidden]
+        return {"type": self.kind, **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(eq=False)
+class AgentSpanData(_Fields):
+    """A run of an agent."""
+
+    kind = "agent"
+    name: str
+    handoffs: list[str] | None = None
+    tools: list[str] | None = None
+    output_type: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(eq=False)
+class TaskSpanData(SpanData):
+    """One call of the runner."""
+
+    kind = "task"
+    name: str
+    usage: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+    def export(self) -> dict[str, Any]:
+        """As a custom span, which is what the SDK's own service knows."""
+        return _as_custom(self.kind, {"name": self.name}, self.usage)
+
+
+@dataclass(eq=False)
+class TurnSpanData(SpanData):
+    """One turn of a run."""
+
+    kind = "turn"
+    turn: int
+    agent_name: str
+    usage: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+    def export(self) -> dict[str, Any]:
+        """As a custom span, which is what the SDK's own service knows."""
+        return _as_custom(self.kind, {"turn": self.turn, "agent_name": self.agent_name}, self.usage)
+
+
+def _as_custom(kind: str, data: dict[str, Any], usage: dict[str, Any] | None) -> dict[str, Any]:
+    counted = {} if usage is None else {"usage": usage}
+    return {"type": "custom", "name": kind, "data": {"sdk_span_type": kind, **data, **counted}}
+
+
+@dataclass(eq=False)
+class FunctionSpanData(_Fields):
+    """A call of a tool."""
+
+    kind = "function"
+    name: str
+    input: str | None
+    output: Any | None
+    mcp_data: dict[str, Any] | None = None
+
+    def export(self) -> dict[str, Any]:
+        """The kind and the fields, the output as text."""
+        return {**super().export(), "output": None if self.output is None else str(self.output)}
+
+
+@dataclass(eq=False)
+class GenerationSpanData(_Fields):
+    """A request to a model."""
+
+    kind = "generation"
+    input: Sequence[Mapping[str, Any]] | None = None
+    output: Sequence[Mapping[str, Any]] | None = None
+    model: str | None = None
+    model_config: Mapping[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+
+
+class ResponseSpanData(SpanData):
+    """A request to the Responses API."""
+
+    kind = "response"
+
+    def __init__(
+        self,
+        response: RawItem | None = None,
+        input: str | list[Item] | None = None,
+        usage: dict[str, Any] | None = None,
+    ) -> None:
+        self.response, self.input, self.usage = response, input, usage
+        self._response_id: str | None = None
+
+    def export(self) -> dict[str, Any]:
+        """The id of the reply, and what it cost; the reply itself stays here."""
+        own = self._response_id if self.response is None else self.response.id
+        return {"type": self.kind, "response_id": own, "usage": self.usage}
+
+
+@dataclass(eq=False)
+class HandoffSpanData(_Fields):
+    """A handoff."""
+
+    kind = "handoff"
+    from_agent: str | None
+    to_agent: str | None
+
+
+@dataclass(eq=False)
+class CustomSpanData(_Fields):
+    """A program's own work."""
+
+    kind = "custom"
+    name: str
+    data: dict[str, Any]
+
+
+@dataclass(eq=False)
+class GuardrailSpanData(_Fields):
+    """A guardrail that is asked."""
+
+    kind = "guardrail"
+    name: str
+    triggered: bool = False
+
+
+@dataclass(eq=False)
+class TranscriptionSpanData(_Fields):
+    """Speech that becomes text."""
+
+    kind = "transcription"
+    hidden = ("input_format",)
+    input: str | None = None
+    input_format: str | None = "pcm"
+    output: str | None = None
+    model: str | None = None
+    model_config: Mapping[str, Any] | None = None
+
+    def export(self) -> dict[str, Any]:
+        """The kind and the fields, the sound with its format."""
+        return {**super().export(), "input": {"data": self.input or "", "format": self.input_format}}
+
+
+@dataclass(eq=False)
+class SpeechSpanData(_Fields):
+    """Text that becomes speech."""
+
+    kind = "speech"
+    hidden = ("output_format",)
+    input: str | None = None
+    output: str | None = None
+    output_format: str | None = "pcm"
+    model: str | None = None
+    model_config: Mapping[str, Any] | None = None
+    first_content_at: str | None = None
+
+    def export(self) -> dict[str, Any]:
+        """The kind and the fields, the sound with its format."""
+        return {**super().export(), "output": {"data": self.output or "", "format": self.output_format}}
+
+
+@dataclass(eq=False)
+class SpeechGroupSpanData(_Fields):
+    """Several pieces of speech that belong together."""
+
+    kind = "speech_group"
+    input: str | None = None
+
+
+@dataclass(eq=False)
+class MCPListToolsSpanData(_Fields):
+    """A look at the tools of an MCP server."""
+
+    kind = "mcp_tools"
+    server: str | None = None
+    result: list[str] | None = None

@@ -1,0 +1,445 @@
+"""Spans of a program's own around its runs, under the names that the OpenAI Agents SDK has for them.
+
+`trace("Support desk")` groups runs under one span, `custom_span("fetch invoice")` marks a piece of work. Both are
+OpenTelemetry spans; where they go is what the application told OpenTelemetry. Processors of the SDK's kind
+(`add_trace_processor`) are told of these and of the spans of runs, whether or not OpenTelemetry is set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context, trace as otel
+from opentelemetry.trace import StatusCode
+
+from standfast._src.tracing import opentelemetry_spans as telemetry, tracing_switch as telemetry_switch
+from standfast._src.tracing.span_data import (
+    AgentSpanData,
+    CustomSpanData,
+    FunctionSpanData,
+    GenerationSpanData,
+    GuardrailSpanData,
+    HandoffSpanData,
+    MCPListToolsSpanData,
+    ResponseSpanData,
+    SpanData,
+    SpeechGroupSpanData,
+    SpeechSpanData,
+    TaskSpanData,
+    TranscriptionSpanData,
+    TurnSpanData,
+)
+from standfast._src.tracing.trace_records import (
+    Scope,
+    Span,
+    Trace,
+    TracingProcessor,
+    TSpanData,
+    gen_trace_id,
+    processors,
+)
+
+if TYPE_CHECKING:
+    from standfast._src.items.items import RawItem
+
+
+class OtelBridge:
+    """The OpenTelemetry span of a record; nothing happens where nobody traces."""
+
+    def __init__(
+        self, name: str, attributes: Mapping[str, Any], tracer: otel.Tracer, above: OtelBridge | None = None
+    ) -> None:
+        self._name, self._attributes, self._tracer, self._above = name, attributes, tracer, above
+        self._span: Any = None
+        self._attached: Any = None
+
+    def start(self) -> None:
+        """Begin the span, inside what is current or what was given."""
+        above = None if self._above is None else self._above._span
+        place = None if above is None else otel.set_span_in_context(above)
+        attributes = telemetry.present(self._attributes)
+        self._span = self._tracer.start_span(self._name, context=place, attributes=attributes)
+
+    def enter(self) -> None:
+        """Make it the current one of this task."""
+        self._attached = context.attach(otel.set_span_in_context(self._span))
+
+    def leave(self) -> None:
+        """Let what was current before be current again."""
+        if self._attached is not None:
+            context.detach(self._attached)
+            self._attached = None
+
+    def fail(self, error: BaseException) -> None:
+        """Mark it as failed by this, without what the error says."""
+        telemetry.mark_failed(self._span, error, content=False)
+
+    def say(self, error: Mapping[str, Any]) -> None:
+        """Mark it as failed, in the program's own words."""
+        if self._span is not None:
+            self._span.set_status(StatusCode.ERROR, str(error.get("message", "")))
+            self._span.set_attributes(telemetry.prefix_attributes(telemetry.DATA, error.get("data")))
+
+    def end(self) -> None:
+        """End it."""
+        self._span.end()
+
+
+def trace(
+    workflow_name: str,
+    trace_id: str | None = None,
+    group_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    tracing: Mapping[str, Any] | None = None,
+    disabled: bool = False,
+) -> Trace:
+    """One span around everything that runs inside `with trace("Support desk"):`.
+
+    `group_id` says what several of them share, such as a chat thread. `trace_id` is kept as an attribute, for
+    OpenTelemetry makes its own. `tracing` is what `RunConfig.tracing` is. `disabled=True` leaves no spans of what runs
+    inside.
+    """
+    trace_id = trace_id or gen_trace_id()
+    is_off = disabled or telemetry_switch.is_off()
+    tracer = None if is_off else _tracer(tracing)
+    bridge = None
+    if tracer is not None:
+        attributes = {
+            telemetry.OPERATION: telemetry.WORKFLOW_OPERATION,
+            telemetry.WORKFLOW: workflow_name,
+            telemetry.TRACE_ID: trace_id,
+            telemetry.GROUP_ID: group_id,
+            telemetry.CONVERSATION: group_id,
+            **telemetry.prefix_attributes(telemetry.METADATA, metadata),
+        }
+        bridge = OtelBridge(f"{telemetry.WORKFLOW_OPERATION} {workflow_name}", attributes, tracer)
+    return Trace(workflow_name, trace_id, group_id, metadata, disabled=disabled, bridge=bridge, tracer=tracer)
+
+
+def _span(
+    data: TSpanData,
+    span_id: str | None,
+    parent: Trace | Span[Any] | None,
+    disabled: bool,
+    attributes: Mapping[str, Any] | None = None,
+) -> Span[TSpanData]:
+    is_off = disabled or telemetry_switch.is_off()
+    tracer = None if is_off else _tracer(None)
+    name = getattr(data, "name", None) or data.type
+    above = getattr(parent, "_bridge", None)
+    bridge = None if tracer is None else OtelBridge(name, attributes or {}, tracer, above)
+    return Span(data, span_id=span_id, parent=parent, bridge=bridge, told=not is_off)
+
+
+def custom_span(
+    name: str,
+    data: Mapping[str, Any] | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[CustomSpanData]:
+    """One span around a piece of your own work; `data` becomes attributes.
+
+    It belongs to what is current (a trace, a run, a tool call), or to `parent`.
+    """
+    told = CustomSpanData(name, dict(data or {}))
+    return _span(told, span_id, parent, disabled, telemetry.prefix_attributes(telemetry.DATA, data))
+
+
+# The other kinds: for programs that do themselves what a run does. Runs make theirs without being asked. Of these only
+# names become attributes; what was said stays with the processors, in the process.
+
+
+def agent_span(
+    name: str,
+    handoffs: list[str] | None = None,
+    tools: list[str] | None = None,
+    output_type: str | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[AgentSpanData]:
+    """A span around an agent's work that a program does itself."""
+    told = AgentSpanData(name, handoffs, tools, output_type)
+    return _span(told, span_id, parent, disabled, {telemetry.AGENT: name})
+
+
+def task_span(
+    name: str, span_id: str | None = None, parent: Trace | Span[Any] | None = None, disabled: bool = False
+) -> Span[TaskSpanData]:
+    """A span around a whole task."""
+    return _span(TaskSpanData(name), span_id, parent, disabled)
+
+
+def turn_span(
+    turn: int,
+    agent_name: str,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[TurnSpanData]:
+    """A span around one turn of an agent."""
+    return _span(TurnSpanData(turn, agent_name), span_id, parent, disabled, {telemetry.AGENT: agent_name})
+
+
+def function_span(
+    name: str,
+    input: str | None = None,
+    output: str | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[FunctionSpanData]:
+    """A span around a tool's work."""
+    return _span(FunctionSpanData(name, input, output), span_id, parent, disabled, {telemetry.TOOL: name})
+
+
+def generation_span(
+    input: Sequence[Mapping[str, Any]] | None = None,
+    output: Sequence[Mapping[str, Any]] | None = None,
+    model: str | None = None,
+    model_config: Mapping[str, Any] | None = None,
+    usage: dict[str, Any] | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[GenerationSpanData]:
+    """A span around a request to a model."""
+    told = GenerationSpanData(input, output, model, model_config, usage)
+    return _span(told, span_id, parent, disabled, {telemetry.MODEL: model})
+
+
+def response_span(
+    response: RawItem | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[ResponseSpanData]:
+    """A span around a request to the Responses API."""
+    return _span(ResponseSpanData(response), span_id, parent, disabled)
+
+
+def handoff_span(
+    from_agent: str | None = None,
+    to_agent: str | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[HandoffSpanData]:
+    """A span around a handoff."""
+    return _span(HandoffSpanData(from_agent, to_agent), span_id, parent, disabled)
+
+
+def guardrail_span(
+    name: str,
+    triggered: bool = False,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[GuardrailSpanData]:
+    """A span around a guardrail's work."""
+    return _span(GuardrailSpanData(name, triggered), span_id, parent, disabled, {telemetry.GUARDRAIL: name})
+
+
+def transcription_span(
+    model: str | None = None,
+    input: str | None = None,
+    input_format: str | None = "pcm",
+    output: str | None = None,
+    model_config: Mapping[str, Any] | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[TranscriptionSpanData]:
+    """A span around speech that becomes text."""
+    told = TranscriptionSpanData(input, input_format, output, model, model_config)
+    return _span(told, span_id, parent, disabled, {telemetry.MODEL: model})
+
+
+def speech_span(
+    model: str | None = None,
+    input: str | None = None,
+    output: str | None = None,
+    output_format: str | None = "pcm",
+    model_config: Mapping[str, Any] | None = None,
+    first_content_at: str | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[SpeechSpanData]:
+    """A span around text that becomes speech."""
+    told = SpeechSpanData(input, output, output_format, model, model_config, first_content_at)
+    return _span(told, span_id, parent, disabled, {telemetry.MODEL: model})
+
+
+def speech_group_span(
+    input: str | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[SpeechGroupSpanData]:
+    """A span around several pieces of speech."""
+    return _span(SpeechGroupSpanData(input), span_id, parent, disabled)
+
+
+def mcp_tools_span(
+    server: str | None = None,
+    result: list[str] | None = None,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    disabled: bool = False,
+) -> Span[MCPListToolsSpanData]:
+    """A span around a look at an MCP server's tools."""
+    return _span(MCPListToolsSpanData(server, result), span_id, parent, disabled)
+
+
+def _tracer(tracing: Mapping[str, Any] | None) -> otel.Tracer | None:
+    around = get_current_trace()
+    return telemetry.tracer_from(tracing) if around is None or tracing is not None else around.tracer
+
+
+def get_current_trace() -> Trace | None:
+    """The trace that this task is in; None outside of any."""
+    return Scope.get_current_trace()
+
+
+def get_current_span() -> Span[Any] | None:
+    """The span that this task is in; None outside of any."""
+    return Scope.get_current_span()
+
+
+def flush_traces() -> None:
+    """Send the spans that wait: in the processors, and in the global tracer provider if it lets spans wait."""
+    processors.tell("force_flush")
+    flush = getattr(otel.get_tracer_provider(), "force_flush", None)
+    if flush is not None:
+        flush()
+
+
+def set_tracing_export_api_key(api_key: str) -> None:
+    """Accepted and without effect: traces do not go to OpenAI.
+
+    Whoever receives them has its own key, which is given to the OpenTelemetry exporter or the processor.
+    """
+
+
+def add_trace_processor(span_processor: TracingProcessor) -> None:
+    """Tell this processor of every trace and span from now on, those of runs included."""
+    processors.add(span_processor)
+
+
+def set_trace_processors(span_processors: Sequence[TracingProcessor]) -> None:
+    """Tell these processors, and no others that were added before. OpenTelemetry's are not touched."""
+    processors.replace(span_processors)
+
+
+class TraceProvider:
+    """Makes traces and spans and knows the processors. `get_trace_provider` gives the one of this process."""
+
+    def register_processor(self, processor: TracingProcessor) -> None:
+        """The same as `add_trace_processor`."""
+        add_trace_processor(processor)
+
+    def set_processors(self, processors: list[TracingProcessor]) -> None:
+        """The same as `set_trace_processors`."""
+        set_trace_processors(processors)
+
+    def get_current_trace(self) -> Trace | None:
+        """The trace that this task is in."""
+        return get_current_trace()
+
+    def get_current_span(self) -> Span[Any] | None:
+        """The span that this task is in."""
+        return get_current_span()
+
+    def set_disabled(self, disabled: bool) -> None:
+        """The same as `set_tracing_disabled`."""
+        telemetry_switch.set_tracing_disabled(disabled)
+
+    def create_trace(
+        self,
+        name: str,
+        trace_id: str | None = None,
+        group_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        disabled: bool = False,
+        tracing: Mapping[str, Any] | None = None,
+    ) -> Trace:
+        """The same as `trace`."""
+        return trace(name, trace_id, group_id, metadata, tracing, disabled)
+
+    def create_span(
+        self,
+        span_data: SpanData,
+        span_id: str | None = None,
+        parent: Trace | Span[Any] | None = None,
+        disabled: bool = False,
+    ) -> Span[Any]:
+        """A span about this."""
+        return _span(span_data, span_id, parent, disabled)
+
+    def time_iso(self) -> str:
+        """Now, as traces write it."""
+        from standfast._src.tracing.trace_records import time_iso
+
+        return time_iso()
+
+    def force_flush(self) -> None:
+        """The same as `flush_traces`."""
+        flush_traces()
+
+    def shutdown(self) -> None:
+        """Tell the processors that the program ends."""
+        processors.tell("shutdown")
+
+
+DefaultTraceProvider = TraceProvider
+"""The SDK's name for the provider that is there without being set."""
+
+_provider = TraceProvider()
+
+
+def get_trace_provider() -> TraceProvider:
+    """What makes the traces and spans of this process."""
+    return _provider
+
+
+def set_trace_provider(provider: TraceProvider) -> None:
+    """Let another provider be told: its processors get what runs and programs do.
+
+    What it makes itself is its own; runs and `trace()` make their traces and spans as before.
+    """
+    global _provider
+    if provider is not _provider:
+        _provider = provider
+        telling = getattr(provider, "_multi_processor", None)
+        if telling is not None:
+            processors.replace([telling])
+
+
+class TraceCtxManager(AbstractContextManager["TraceCtxManager"]):
+    """A trace around something, unless there is one already."""
+
+    def __init__(
+        self,
+        workflow_name: str,
+        trace_id: str | None = None,
+        group_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        tracing: Mapping[str, Any] | None = None,
+        disabled: bool = False,
+        **options: object,
+    ) -> None:
+        inside = get_current_trace() is not None
+        self.trace = None if inside else trace(workflow_name, trace_id, group_id, metadata, tracing, disabled)
+
+    def __enter__(self) -> TraceCtxManager:
+        if self.trace is not None:
+            self.trace.start(mark_as_current=True)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self.trace is not None:
+            self.trace.finish(reset_current=True)
