@@ -117,7 +117,7 @@ def deep(*parts: str) -> int:
 
 
 def lint(*args: str) -> int:
-    """Ruff and mypy, both strict (`--fix` repairs what can be repaired first)."""
+    """Ruff and mypy, both strict, and the prose of `src` (`--fix` repairs what can be repaired first)."""
     need("dev")
     if args not in [(), ("--fix",)]:
         print(f"./dev lint takes --fix or nothing, not {' '.join(args)}", file=sys.stderr)
@@ -131,6 +131,7 @@ def lint(*args: str) -> int:
         ("-m", "ruff", "format", "--check", "--quiet", *paths),
         ("-m", "mypy"),
         ("-m", "mypy", "examples/service"),  # by itself: with `examples` on its path it would check all of them
+        ("tools/prose.py",),
     ]
     codes = [python(*check) for check in checks]  # all of them, so that one run shows everything there is to mend
     return max(codes)
