@@ -1,6 +1,7 @@
 """Prove that a tree is another one under the map `tools/rename.toml`: the same programs, with other names.
 
     python tools/rename_proof.py OLD NEW      # two checkouts: before and after `tools/rename.py` and `./dev names`
+    python tools/rename_proof.py              # the commit that carried the map out, beside the one before it
 
 Every module of OLD is compared with its new one, node by node, docstrings left out. Identifiers are equal or a pair of
 the map, and within one file no two names become one. Strings are byte-equal, but for the words that the map lists for
@@ -13,6 +14,7 @@ import ast
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,9 +289,39 @@ class Comparison:
             self.nodes(one, other)
 
 
+LANDING = "Move the code under _src and _kits, under the names of the field"
+"""Subject of the commit that carried the map out."""
+
+
+def check_out_landing(folder: Path) -> tuple[Path, Path]:
+    """Check out the landing commit and its parent below `folder`; return the parent's tree, then the landing's."""
+    root = Path(__file__).resolve().parent.parent
+    find = ["git", "log", "--format=%H", "--fixed-strings", f"--grep={LANDING}"]
+    found = subprocess.run(find, cwd=root, capture_output=True, text=True, check=True).stdout.split()
+    if not found:
+        raise SystemExit(f"This history has no commit {LANDING!r}. Give two checkouts: before and after.")
+    trees = (folder / "before", folder / "after")
+    for tree, commit in zip(trees, (f"{found[-1]}^", found[-1]), strict=True):
+        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(root), str(tree)], check=True)
+        subprocess.run(["git", "checkout", "--quiet", "--detach", commit], cwd=tree, check=True)
+    return trees
+
+
 def main() -> int:
     """The command: how many files are equal, and what is different in the others."""
-    proof = Proof(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+    if len(sys.argv) == 1:
+        shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+        if shallow.stdout.strip() == "true":  # the landing cannot be looked at there; whole clones do
+            print("this clone has no history: the proof of the landing was not run")
+            return 0
+        with tempfile.TemporaryDirectory() as folder:
+            return compare_trees(*check_out_landing(Path(folder)))
+    return compare_trees(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+
+
+def compare_trees(old: Path, new: Path) -> int:
+    """Compare every module of two checkouts, print those that differ, and return the exit code."""
+    proof = Proof(old, new)
     equal, written, different = 0, 0, []
     for name in proof.files:
         if MARK in (proof.old / name).read_text(encoding="utf-8")[:400] and name.startswith(SOURCE):

@@ -89,7 +89,7 @@ def children() -> set[int]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
             fields = Path(f"/proc/{int(entry)}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             is_below = int(fields[1]) == os.getpid() and fields[0] not in "ZX"
-            if is_below and b"guardian" in Path(f"/proc/{int(entry)}/cmdline").read_bytes():
+            if is_below and b"process_guard" in Path(f"/proc/{int(entry)}/cmdline").read_bytes():
                 found.add(int(entry))
     return found
 

@@ -327,7 +327,7 @@ import asyncio, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 import uvloop
-from mcp_servers.helpers import bare, children
+from tools.mcp.helpers import bare, children
 
 async def main():
     async with bare("calm", Path({notes!r})) as server:
@@ -353,7 +353,7 @@ FORKING = """
 import asyncio, os, sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
-from mcp_servers.helpers import bare
+from tools.mcp.helpers import bare
 
 async def main():
     server = bare("ignores its end", Path({notes!r}))
@@ -371,7 +371,7 @@ PROGRAM = """
 import asyncio, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from mcp_servers.helpers import bare
+from tools.mcp.helpers import bare
 
 async def main():
     server = bare("ignores its end", Path({notes!r}))

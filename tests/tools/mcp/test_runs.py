@@ -37,7 +37,7 @@ PROGRAM = """
 import asyncio, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from mcp_servers.helpers import bare, calls, clerk
+from tools.mcp.helpers import bare, calls, clerk
 from standfast import Runner, RunConfig, SQLiteSession
 
 async def main():

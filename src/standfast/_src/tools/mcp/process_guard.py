@@ -1,6 +1,6 @@
 """Starts an MCP server and sees to it that nothing of it outlives the program that wanted it.
 
-Run as a script, between the program and the server: `guardian.py LIFELINE COMMAND ARGUMENT...`. LIFELINE is one end
+Run as a script, between the program and the server: `process_guard.py LIFELINE COMMAND ARGUMENT...`. LIFELINE is one end
 of a socket whose other end only the program holds. When the program is gone, however it went (`kill -9` included), the
 kernel closes that end, and the guardian kills the whole process group: the server and what it started. A server that is
 hung, or ignores the end of its input, cannot stay behind, as it could if only its pipes closed. When the server ends by
