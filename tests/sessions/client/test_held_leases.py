@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from functools import partial
 from typing import Any
@@ -312,3 +313,54 @@ def test_a_detached_record_is_done_though_nobody_awaits_it() -> None:
 
 async def _awaited(waiting: Any) -> Any:
     return await waiting
+
+
+# --- many who wait ---------------------------------------------------------------------------------------------------
+
+
+async def _calls_per_waiter(waiters: int) -> float:
+    """Let so many wait in vain for one lease; how many functions are called for each of them."""
+    store, calls = InMemoryStore(), 0
+
+    def count(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    async def wait() -> None:
+        with pytest.raises(SessionBusyError):
+            await InMemorySession("a", store=store).lease(ttl_s=60, wait_s=0.3)
+
+    async with await InMemorySession("a", store=store).lease(ttl_s=60, wait_s=1):
+        sys.setprofile(count)
+        try:
+            await asyncio.gather(*[wait() for _ in range(waiters)])
+        finally:
+            sys.setprofile(None)
+    return calls / waiters
+
+
+async def test_what_a_waiter_costs_does_not_grow_with_the_number_of_waiters() -> None:
+    """B7: 3,000 who waited 3 s for one conversation were told after 18 to 31 s, and held up the others meanwhile."""
+    few, many = await _calls_per_waiter(100), await _calls_per_waiter(800)
+    assert many < 2 * few, (few, many)
+
+
+async def test_those_who_leave_from_the_middle_of_a_queue_change_no_turn() -> None:
+    store = InMemoryStore()
+    held = await InMemorySession("a", store=store).lease(ttl_s=60, wait_s=1)
+    order: list[int] = []
+
+    async def wait(number: int) -> None:
+        async with await InMemorySession("a", store=store).lease(ttl_s=60, wait_s=60):
+            order.append(number)
+
+    tasks = []
+    for number in range(9):
+        tasks.append(asyncio.create_task(wait(number)))
+        await asyncio.sleep(0)
+    for number in (0, 4, 5, 8):
+        tasks[number].cancel()
+    await asyncio.gather(*[tasks[number] for number in (0, 4, 5, 8)], return_exceptions=True)
+    await held.release()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [1, 2, 3, 6, 7]

@@ -126,8 +126,10 @@ class ConnectionManager:
                     f"the server did not confirm the settings within {READY_TIMEOUT_S:.0f} s",
                     "Look whether the address is that of a realtime server.",
                 )
+            # Not `wait_for`: on Python 3.11 it loses a cancellation that comes together with the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ready.wait(), left)
+                async with asyncio.timeout(left):
+                    await self.ready.wait()
 
     async def connect(self, _: Do) -> None:
         """Make a new connection after one was lost, with growing waits; past the bound the call ends."""

@@ -14,11 +14,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -263,10 +263,10 @@ class Waiter:
 
     async def sleep(self, timeout_s: float) -> None:
         """Wait until woken, or for that long."""
-        try:
-            await asyncio.wait_for(self._event.wait(), timeout_s)
-        except TimeoutError:
-            pass
+        # Not `wait_for`: on Python 3.11 it loses a cancellation that comes together with the event.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._event.wait()
         self._event.clear()
 
     def wake(self) -> None:
@@ -278,42 +278,43 @@ class Waiter:
 
 
 class Waiters:
-    """Those in this process who wait for leases, for each conversation in the order they came."""
+    """Those in this process who wait for leases, for each conversation in the order they came.
+
+    No step looks at all of them: thousands may wait for one conversation, and each is to be told in time.
+    """
 
     def __init__(self) -> None:
         # One thread may take it twice: a waiter whose loop was closed leaves when it is collected as garbage, and that
-        # may happen in here.
+        # may happen in here. So what is walked is a copy.
         self._lock = threading.RLock()
-        self._waiting: dict[Hashable, list[Waiter]] = {}
+        self._waiting: dict[Hashable, dict[Waiter, None]] = {}
 
     def join(self, key: Hashable, waiter: Waiter) -> None:
         """Wait behind those who are there; whoever's turn it is learns of it, to tell the store."""
         with self._lock:
-            queue = [*self._there(key), waiter]
-            self._waiting[key] = queue
-            turn = _turn(queue)
-        if turn is not waiter:
+            self._waiting.setdefault(key, {})[waiter] = None
+            turn = self._turn(key)
+        if turn is not None and turn is not waiter:
             turn.wake()
 
     def leave(self, key: Hashable, waiter: Waiter) -> None:
         """Wait no longer, however that came."""
         with self._lock:
+            was_next = self._turn(key) is waiter
             waiter.has_left = True
-            queue = self._there(key)
-            if queue:
-                self._waiting[key] = queue
-            else:
-                self._waiting.pop(key, None)
-        self.wake(key)
+            self._remove(key, waiter)
+        if was_next:
+            self.wake(key)
 
     def tickets_behind(self, key: Hashable, waiter: Waiter) -> tuple[str, ...]:
         """The tickets of a waiter and of those behind it, if it is its turn; else none."""
         with self._lock:
             waiter.seen_at = time.monotonic()
-            queue = self._there(key)
-            if not queue or _turn(queue) is not waiter:
+            if self._turn(key) is not waiter:
                 return ()
-            told = [one for one in queue[queue.index(waiter) :] if not one.is_silent][:TICKETS_MAX]
+            queue = list(self._waiting[key])
+            behind = islice(queue, queue.index(waiter), None)
+            told = list(islice((one for one in behind if not one.is_gone and not one.is_silent), TICKETS_MAX))
             for one in told:
                 one.is_told = True
             return tuple(one.ticket for one in told)
@@ -321,17 +322,28 @@ class Waiters:
     def wake(self, key: Hashable) -> None:
         """Let whoever's turn it is look again."""
         with self._lock:
-            queue = self._there(key)
-        if queue:
-            _turn(queue).wake()
+            turn = self._turn(key)
+        if turn is not None:
+            turn.wake()
 
-    def _there(self, key: Hashable) -> list[Waiter]:
-        return [one for one in self._waiting.get(key, ()) if not one.is_gone]
+    def _turn(self, key: Hashable) -> Waiter | None:
+        """The first waiter that is not silent. A silent one keeps its place, for when it comes back."""
+        first: Waiter | None = None
+        for one in list(self._waiting.get(key, ())):
+            if one.is_gone:
+                self._remove(key, one)
+            elif not one.is_silent:
+                return one
+            else:
+                first = first or one
+        return first
 
-
-def _turn(queue: Sequence[Waiter]) -> Waiter:
-    """The first waiter that is not silent. A silent one keeps its place, for when it comes back."""
-    return next((one for one in queue if not one.is_silent), queue[0])
+    def _remove(self, key: Hashable, waiter: Waiter) -> None:
+        queue = self._waiting.get(key)
+        if queue is not None:
+            queue.pop(waiter, None)
+            if not queue:
+                self._waiting.pop(key, None)
 
 
 RENEWER = Renewer()
