@@ -165,6 +165,7 @@ def every_import() -> dict[str, list[tuple[str, str]]]:
 # Who imports modules by names that are not written there, and which: none that its strings or imports do not tell.
 COMPUTED = {
     "_src.exports.lazy": "the home of a public name",
+    "_src.exports.sdk_alias": "a module of the SDK, under our name",
     "_src.models.providers.litellm_and_any_llm": "a library, named by the function's caller",
     "_kits.testing.realtime.espeak": "a library, named by a constant",
     "_kits.cli.entry": "one of the modules in its table",

@@ -83,6 +83,8 @@ def is_unclear_name(name: str) -> bool:
     words = name.strip("_").split("_")
     if len(words) == 1 and (PREPOSITION.fullmatch(words[0]) or re.search(r"(ed|ing)$", words[0])):
         return True
+    if words[0] == "read" and len(words) > 1:
+        words = words[1:]  # `read_text` is a verb with its object, as in pathlib and importlib.metadata
     return any(PARTICIPLE.fullmatch(word) for word in (words[0], words[-1]))
 
 

@@ -151,6 +151,7 @@ if TYPE_CHECKING:
         WrongLoopError,
     )
     from ._src.base.logs import enable_verbose_stdout_logging
+    from ._src.exports.sdk_alias import install_as_agents
     from ._src.items.items import (
         CompactionItem,
         HandoffCallItem,
@@ -742,6 +743,7 @@ __all__ = [
     "handoff_span",
     "import_session",
     "input_guardrail",
+    "install_as_agents",
     "is_openai_responses_compaction_aware_session",
     "key_from_password",
     "mcp_tools_span",

@@ -43,11 +43,13 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         """Read the options first and then what is left, in a command that has no commands below it."""
         args = list(sys.argv[1:] if args is None else args)
+        if self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
         if "--" in args:
             # Python reads what is left a second time, and has forgotten by then that `--` stood before it.
             end = args.index("--")
             args = [*args[:end], *map(_Word, args[end + 1 :])]
-        if self._is_inside or self._subparsers is not None:
+        if self._is_inside:
             return super().parse_known_args(args, namespace)
         self._is_inside = True
         try:

@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`
     "doctor": ("standfast._kits.cli.doctor", "what is wrong with a store, mending it, and undoing that"),
     "chat": ("standfast._kits.cli.chat", "talk to an agent in the terminal"),
     "inspect": ("standfast._kits.cli.inspect_command", "conversations, calls and costs on a page in the browser"),
+    "as-agents": ("standfast._kits.cli.as_agents", "run a program that imports `agents`, unchanged, on standfast"),
     "demo": ("standfast._kits.cli.demo", "see a conversation hold: a writer is killed, again and again"),
     "version": ("standfast._kits.cli.version", "which release this is, and what it finds installed"),
 }

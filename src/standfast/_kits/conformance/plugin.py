@@ -1,4 +1,4 @@
-"""The pytest plugin: options, the `clause` marker, and the scorecard at the end.
+"""The pytest plugin: options, the `clause` marker, the scorecard at the end, and `--as-agents`.
 
 Every test may enter the scorecard, also one that is no part of a suite:
 
@@ -60,6 +60,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="write the scorecard there: Markdown (.md), JSON (.json), both for another ending; may be repeated",
     )
+    parser.getgroup("standfast", "programs written for the OpenAI Agents SDK").addoption(
+        "--as-agents",
+        action="store_true",
+        help="make `import agents` give standfast (install_as_agents), before any conftest.py is imported",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Make `import agents` give standfast before a conftest.py or a test imports it."""
+    if early_config.known_args_namespace.as_agents:
+        from standfast import CallerError, install_as_agents
+
+        try:
+            install_as_agents()
+        except CallerError as error:  # another plugin was faster
+            raise pytest.UsageError(f"--as-agents: {error}") from error
 
 
 def pytest_configure(config: pytest.Config) -> None:

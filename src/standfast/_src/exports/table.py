@@ -11,6 +11,7 @@ from __future__ import annotations
 from standfast._src.exports.sdk_paths import DOORS, OWN_HOMES
 
 PUBLIC: dict[str, tuple[str, ...]] = {
+    "_src.exports.sdk_alias": ("install_as_agents",),
     "_src.base.errors": (
         "StandfastError",
         "AgentsException",
