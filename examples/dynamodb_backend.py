@@ -157,7 +157,7 @@ class DynamoStore:
         """Put an entry into the log of each name, all or none; it has happened when they are there."""
         while True:
             for place, change in enumerate(step):
-                refused = self._now(change.name).state._refused(place, change)
+                refused = self._now(change.name).state._find_refusal(place, change)
                 if refused is not None:
                     return refused
             entries = self._entries(step)

@@ -182,7 +182,7 @@ def websockets(*args: str) -> int:
 
 
 def names(*args: str) -> int:
-    """Write what follows from src/standfast/_src/exports/table.py: `__init__`, the doors, the reference of names."""
+    """Write what follows from src/standfast/_src/exports/table.py: `__init__`, public modules, the list of names."""
     need("dev")
     return python(str(ROOT / "tools" / "names.py"), *args)
 

@@ -50,7 +50,7 @@ out on PostgreSQL what runs the same code as on SQLite and takes minutes on a se
 
 SEALED = """\
 What the kit says of `EncryptedSession` over each store. `./dev test` leaves out on servers what the wrapped session's
-own carrier does; here everything is run."""
+own executor does; here everything is run."""
 
 PEER = """\
 The kit that our own stores have to pass, run on the SQLite session of the OpenAI Agents SDK through a factory of three

@@ -231,7 +231,7 @@ def test_whoever_has_agent_from_a_door_can_call_its_tool_without_a_runner(home: 
 
 
 def test_an_unpickled_agents_tool_can_be_called_where_nothing_but_a_runner_was_imported():
-    """Unpickling takes the class from its room, past every door."""
+    """Unpickling takes the class from its room, past every public module."""
     program = (
         "import asyncio, pickle, sys\n"
         "from standfast import Runner, RunContextWrapper\n"

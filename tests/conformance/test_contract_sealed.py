@@ -10,7 +10,7 @@ from tests.conformance.sealed_backends import SealedMemory, SealedPostgres, Seal
 
 CARRIED_BY_THE_STORE = ("A9", "A13", "A21", "A22", "A23", "B7")
 # First writers, deadlines, threads and forks, leases: what carries a sealed session's plans is the wrapped session's
-# own carrier, and it is taken through these with that. Here they are left out on servers, where they take the longest.
+# own executor, and it is taken through these with that. Here they are left out on servers, where they take the longest.
 
 
 TestSealedMemory = suite(SealedMemory())

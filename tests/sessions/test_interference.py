@@ -206,7 +206,7 @@ def test_a_plan_that_others_write_into_comes_to_what_one_after_the_other_comes_t
 
 @pytest.mark.parametrize("name", sorted(PLANS))
 def test_a_plan_ends_in_one_step_when_nobody_else_writes(name: str) -> None:
-    """And refuses before it: a carrier that groups plans relies on it."""
+    """And refuses before it: an executor that groups plans relies on it."""
     for how in BEGINNINGS:
         store = Store().begun(how)
         plan = PLANS[name](store)

@@ -1,6 +1,6 @@
 """Answers of a store are lost at any moment, while several tasks write: nothing is lost or doubled (A6, A8).
 
-The store is the one in memory; between it and the carriers that go to servers stands a network that breaks as a seed
+The store is the one in memory; between it and the executors that go to servers stands a network that breaks as a seed
 says: before anything of a round has arrived, behind any part of it, or when all is done and the answers are under way.
 """
 
@@ -82,7 +82,7 @@ class AwaitedNetwork:
 
 
 class NetworkSession(StoredSession):
-    """A session over a carrier that was handed in."""
+    """A session over an executor that was handed in."""
 
     def __init__(self, session_id: str, carrier: Executor) -> None:
         super().__init__(session_id, timeout_s=60)

@@ -1,6 +1,6 @@
 """Programs over a network that breaks as a seed says: every operation, sealed or not, comes to what it does in peace.
 
-One task does one thing after the other, with all the time it needs, while others on the same carrier write to sessions
+One task does one thing after the other, with all the time it needs, while others on the same executor write to sessions
 of their own: then nothing may tell the two apart. Several at once, with short deadlines and tasks that are cancelled,
 may be told that an outcome is unknown; then nothing is doubled, and nothing is gone that was not popped.
 """
@@ -45,11 +45,11 @@ from tests.sessions.client.test_lost_answers import AwaitedNetwork, BreakingNetw
 ROUNDS = int(os.environ.get("STANDFAST_ATTACK_ROUNDS", "1"))
 KINDS = ["threads", "pipelined", "loop"]
 TOGETHER = [["pipelined"], ["loop"], ["threads"], ["loop", "pipelined", "threads"]]
-"""Carriers on one store, as several processes have them."""
+"""Executors on one store, as several processes have them."""
 
 
 class Network(BreakingNetwork):
-    """The breaking network, also for a carrier that asks one thing at a time."""
+    """The breaking network, also for an executor that asks one thing at a time."""
 
     loses_answers = True
 
@@ -207,7 +207,7 @@ class Program:
 
 
 async def writing_beside(session: NetworkSession, is_over: asyncio.Event) -> None:
-    """Write to a session of its own, by the same carrier, until told that it is over; nothing of it is lost."""
+    """Write to a session of its own, by the same executor, until told that it is over; nothing of it is lost."""
     added = 0
     while not is_over.is_set():
         await session.add_items([message(str(added))])
@@ -346,7 +346,7 @@ async def test_deadlines_and_cancellations_neither_lose_nor_double_anything(kind
 
 
 class OtherProcess(NetworkSession):
-    """A session that knows nothing of those who wait over other carriers."""
+    """A session that knows nothing of those who wait over other executors."""
 
     def _store_key(self) -> Any:
         return id(self._carrier())

@@ -1,4 +1,4 @@
-"""A carrier to a server answers some looks by what this process last knew: what follows must be as if it had looked."""
+"""An executor to a server answers some looks by what this process last knew: the effect is that of a look."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Names that are looked up when they are first used: the one file that reaches modules it does not import.
 
 `standfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
-in `exports`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
-plain attribute; a door below it (`standfast.run`) is an attribute too. A name that cannot be had says why: no such
-name, not in standfast and what to do instead, or which extra to install.
+in `table`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
+plain attribute; a public module below it (`standfast.run`) is an attribute too. A name that cannot be had says why: no
+such name, not in standfast and what to do instead, or which extra to install.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = __name__.partition(".")[0]
 
 
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for the module of that full name, as `exports` describes it."""
+    """`__getattr__` and `__dir__` for the module of that full name, as `table` describes it."""
     path = module.removeprefix(ROOT).removeprefix(".")
     tables: list[tuple[dict[str, str], set[str]]] = []  # one, once they were needed
 
@@ -53,7 +53,7 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
 
 def _tables(path: str) -> tuple[dict[str, str], set[str]]:
-    """The names that the module of that path offers, each with its home, and the doors below it."""
+    """The names that the module of that path offers, each with its home, and the public modules below it."""
     from standfast._src.exports.sdk_paths import DOORS
     from standfast._src.exports.table import homes
 

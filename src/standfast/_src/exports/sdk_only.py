@@ -1,4 +1,4 @@
-"""The names that only doors offer: the SDK has them in a module of its own, and not in `agents` itself."""
+"""Names offered by one public module only: the SDK has them in a module of its own, and not in `agents` itself."""
 
 from __future__ import annotations
 
@@ -319,4 +319,4 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "UnconsumedRealtimeSteps",
     ),
 }
-"""Module to the names it gives only to the doors below: the SDK has them there, and not in `agents` itself."""
+"""Module to the names it gives only to the public modules below: the SDK has them there, and not in `agents` itself."""

@@ -1,6 +1,6 @@
 """The module paths that programs written for the OpenAI Agents SDK import from, and the names they find there.
 
-Where a name lives is said in `exports`; `./dev names` writes a door for each path from both.
+`table` says where a name lives; `./dev names` writes a public module for each path from both.
 """
 
 from __future__ import annotations
@@ -222,4 +222,4 @@ OWN_HOMES: dict[str, dict[str, str]] = {
     "models.chatcmpl_converter": {"Converter": "_src.models.providers.chat_converter"},
     "models.openai_responses": {"Converter": "_src.models.providers.responses_converter"},
 }
-"""Door to names that mean something else there than behind other doors."""
+"""Public module to names that mean something else there than in other public modules."""

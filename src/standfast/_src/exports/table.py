@@ -1,9 +1,9 @@
 """Every public name, and where it lives: the one table that `import standfast` resolves names from.
 
 To make something public, write it with a docstring, add its name under its module in `PUBLIC`, and run `./dev names`:
-that writes the `__init__` modules, the doors that `paths` lists and `docs/reference/names.md`. A name that the SDK has
-only in a module of its own goes to `behind_doors`. Nothing here imports anything but tables, so `import standfast`
-costs next to nothing and brings in no package that the program does not use.
+that writes the `__init__` modules, the public modules that `sdk_paths` lists and `docs/reference/names.md`. A name
+that the SDK has only in a module of its own goes to `sdk_only`. Nothing here imports anything but tables, so
+`import standfast` costs next to nothing and brings in no package that the program does not use.
 """
 
 from __future__ import annotations

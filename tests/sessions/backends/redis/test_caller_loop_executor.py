@@ -292,7 +292,7 @@ def test_what_another_loop_has_gathered_is_left_to_it(session: RedisSession) -> 
 
 
 async def test_who_is_closed_out_while_their_loop_sends_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A19: another thread closes the carrier, as the end of the process does, in the moment a loop takes up what it has
+    """A19: another thread closes the executor, as the end of the process does, while a loop takes up what it has
     gathered. Behind the end nobody does it any more: the callers waited for their deadline."""
     carriers: list[caller_loop_executor.CallerLoopExecutor] = []
 
@@ -304,7 +304,7 @@ async def test_who_is_closed_out_while_their_loop_sends_is_told_so(monkeypatch: 
     monkeypatch.setattr(redis_session, "CallerLoopExecutor", Known)
     session = opened(
         urlsplit(servers.redis_url())._replace(path="/7").geturl(), timeout_s=5.0
-    )  # a database, and so a carrier, of its own
+    )  # a database, and so an executor, of its own
     await warmed(session)
     await keep_company(session)
     lend = caller_loop_executor.Lending.lend

@@ -265,7 +265,7 @@ async def test_a_write_is_one_round_trip_also_when_several_processes_take_turns(
     other = RedisSession.from_url("c", url=url, key_prefix=prefix, redis_kwargs={"client_name": "other"})
     await other.append(
         [message("theirs")], writer="run", start=22
-    )  # another carrier: it does not know what this one did
+    )  # another executor: it does not know what this one did
     await session.append([message("theirs"), message("ours")], writer="run", start=22)
     assert [item["content"] for item in (await session.get_items())[-2:]] == ["theirs", "ours"]
     session.close()

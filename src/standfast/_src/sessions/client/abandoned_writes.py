@@ -14,7 +14,7 @@ from standfast._src.sessions.storage import Name, ReadRequest
 
 
 class AbandonedWrites:
-    """The writes of one carrier that nobody waits for, until each is over.
+    """The writes of one executor that nobody waits for, until each is over.
 
     Weakly: as long as one may be done, whoever does it has it, and one that is over would keep its session alive.
     Without a lock: a request may be given up by being collected as garbage, which can happen anywhere in here.

@@ -1,7 +1,7 @@
 """Whoever takes a plan to its store and brings the result back.
 
 A session knows rules and arguments; a store knows rows and cells. What lies between is the same for every plan: a
-deadline, a caller who may leave at any moment, threads, event loops that end, `os.fork`. That is a carrier's business
+deadline, a caller who may leave at any moment, threads, event loops that end, `os.fork`. That is an executor's business
 (A13, A21, A22), and nothing else is.
 """
 
@@ -24,7 +24,7 @@ UndoPlan = Callable[[T], Plan[None]]
 """Makes the plan that takes a result back, if nobody was there to receive it."""
 
 Then = Callable[[Any, BaseException | None], None]
-"""Told the result or the error of what was posted, in a thread of the carrier's; must return at once."""
+"""Told the result or the error of what was posted, in a thread of the executor's; must return at once."""
 
 
 class Executor(Protocol):
@@ -32,7 +32,7 @@ class Executor(Protocol):
 
     @property
     def lane(self) -> str | None:
-        """What this carrier's writes are known by when one is repeated because its answer was lost.
+        """What this executor's writes are known by when one is repeated because its answer was lost.
 
         Unique to this process, and it carries one write at a time. None: the store loses no answers.
         """

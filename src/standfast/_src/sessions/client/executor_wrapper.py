@@ -1,4 +1,4 @@
-"""A carrier through which plans are changed on their way to another one: sealed, or led to another name."""
+"""An executor through which plans are changed on their way to another one: sealed, or led to another name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ChangePlan = Callable[[MakePlan[Any]], Plan[Any]]
 
 
 class ExecutorWrapper:
-    """Carries every plan, and what would undo it, through `changing` to another carrier."""
+    """Carries every plan, and what would undo it, through `changing` to another executor."""
 
     def __init__(self, carrier: Executor) -> None:
         self.carrier = carrier
@@ -25,8 +25,8 @@ class ExecutorWrapper:
     def changing(self) -> ChangePlan:
         """What is done with a plan that is carried now.
 
-        A function of what it needs and not of this object: what a thread of the carrier works on must not keep the
-        carrier alive.
+        A function of what it needs and not of this object: what a thread of the executor works on must not keep the
+        executor alive.
         """
         raise NotImplementedError
 

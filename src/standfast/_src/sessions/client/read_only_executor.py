@@ -1,4 +1,4 @@
-"""A carrier that lets nothing be changed: whatever only looks is handed on, everything else is refused."""
+"""An executor that lets nothing be changed: whatever only looks is handed on, everything else is refused."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class AnswersReads(Protocol):
 
 
 class ReadOnlyExecutor:
-    """Another carrier, for a store that was opened to be looked at."""
+    """Another executor, for a store that was opened to be looked at."""
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
 
     @property
     def lane(self) -> str | None:
-        """The carrier's own."""
+        """The executor's own."""
         return self._inner.lane
 
     def carry(
@@ -59,7 +59,7 @@ class ReadOnlyExecutor:
 
 
 class InThreads(ReadOnlyExecutor):
-    """A carrier for what answers in the calling thread: each question goes to a thread of the event loop's."""
+    """An executor for what answers in the calling thread: each question goes to a thread of the event loop's."""
 
     lane = None
 

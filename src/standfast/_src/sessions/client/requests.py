@@ -51,7 +51,7 @@ OPEN = (QUEUED, CLAIMED)
 class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     """A plan to carry out, and the coroutine that waits for it.
 
-    `where` is for the carrier alone: what it needs to know besides the plan. A `detached` request is never withdrawn
+    `where` is for the executor alone: what it needs to know besides the plan. A `detached` request is never withdrawn
     and may have nobody who waits: `then` is told what came of it. `context` is whose it is, if nobody waits.
     """
 
@@ -377,7 +377,7 @@ class RequestExecutor:
     _where: Any = None
 
     is_gone: Callable[[], bool] | None = None
-    """Says whether the store it leads to is gone for good: then sessions that are opened later get another carrier."""
+    """Says whether the store it leads to is gone for good: then sessions that are opened later get another executor."""
 
     @property
     def lane(self) -> str | None:

@@ -1,6 +1,6 @@
 """A session on a server: which server, and how it is reached, is all that its class still says.
 
-All sessions of one store in this process share one carrier, and with it a few connections. It ends with the last of
+All sessions of one store in this process share one executor, and with it a few connections. It ends with the last of
 them.
 """
 
@@ -22,7 +22,7 @@ class ServerSession(StoredSession):
 
     @abstractmethod
     def _make_executor(self) -> Executor:
-        """A carrier to the store, for all sessions in it."""
+        """An executor to the store, for all sessions in it."""
 
     @abstractmethod
     def _carrier_key(self) -> Hashable:

@@ -34,7 +34,7 @@ class StoredRunStore:
         process: str = "",
         is_gone: IsGone = lambda process: False,
     ) -> None:
-        """Use this carrier; `key` is what its store is known by in this process, if it has sessions too.
+        """Use this executor; `key` is what its store is known by in this process, if it has sessions too.
 
         `process` is what this one is known by to those who can tell whether it is alive, as `is_gone` does.
         """

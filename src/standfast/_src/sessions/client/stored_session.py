@@ -1,7 +1,7 @@
 """A session with every ability, over any store of the port.
 
-It checks arguments and encodes items in the caller's task, before anything is submitted; the rules decide; a carrier
-does the rest. A backend's session says which carrier that is, and how another session of the same store is made.
+It checks arguments and encodes items in the caller's task, before anything is submitted; the rules decide; an executor
+does the rest. A backend's session says which executor that is, and how another session of the same store is made.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _REPORTED_MAX = 10_000
 PING_S_MAX = 5.0
 
 _tokens = random.Random()
-# Not `os.urandom`: it lets other threads run meanwhile, and a carrier's then begins with the first of several writes
+# Not `os.urandom`: it lets other threads run meanwhile, and an executor's then begins with the first of several writes
 # that are asked for at once, and leaves the others for a second round.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_tokens.seed)
@@ -574,7 +574,7 @@ class _Asking:
 
 
 def _idempotency_slot_of(carrier: Executor, own: str = "") -> IdempotencySlot | None:
-    """What a write is known by if its answer is lost, where the carrier says that one can be."""
+    """What a write is known by if its answer is lost, where the executor says that one can be."""
     lane = carrier.lane
     if lane is None:
         return None

@@ -8,7 +8,7 @@ be shared. They belong to no event loop, so loops may come and end (A22). Each t
 store, and others may write in between: the plan notices by itself. How a store is asked, and asked again, is in
 `rounds`.
 
-Carriers of one store are shared (`get_or_create_executor`), and end with their last user: threads are as many as
+Executors of one store are shared (`get_or_create_executor`), and end with their last user: threads are as many as
 stores, not sessions.
 """
 
@@ -46,7 +46,7 @@ class ThreadedExecutor(RequestExecutor):
     """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
 
     _under_way: set[int] | None = None
-    """The writes that have not ended, for a carrier that has several lanes for them."""
+    """The writes that have not ended, for an executor that has several lanes for them."""
 
     def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
         self._open_store, self._loses_answers, self._reader_count = open_store, loses_answers, readers
@@ -54,7 +54,7 @@ class ThreadedExecutor(RequestExecutor):
 
     @property
     def lane(self) -> str | None:
-        """What this carrier's writes are known by."""
+        """What this executor's writes are known by."""
         if self._pid != os.getpid():  # a child that used its parent's would seem to repeat, or hide what the parent did
             self._begin()
         return self._base
@@ -144,7 +144,7 @@ def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:
 
 
 def idempotency_slots_of(base: str, count: int = LANES) -> tuple[str, ...]:
-    """A carrier's lanes. Writes that are under way at once have several, so as not to meet."""
+    """An executor's lanes. Writes that are under way at once have several, so as not to meet."""
     return tuple(f"{base}.{number}" for number in range(count))
 
 
@@ -177,7 +177,7 @@ _registry = threading.Lock()
 
 
 def get_or_create_executor(key: Hashable, make: Callable[[], T]) -> T:
-    """The carrier of the store with that key, made if nobody uses one. It ends when nobody refers to it any more.
+    """The executor of the store with that key, made if nobody uses one. It ends when nobody refers to it any more.
 
     One whose store is gone for good is left to those who have it.
     """

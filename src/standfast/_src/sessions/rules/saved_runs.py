@@ -375,7 +375,7 @@ def delete_run(
     name = Name("run", run_id)
     was_there = False
     while True:
-        # With its times, so that no carrier guesses what it would see: a plan that prunes goes on to other runs and
+        # With its times, so that no executor guesses what it would see: a plan that prunes goes on to other runs and
         # does not come back to this one, and a listing that is read again does not show what was removed by then.
         sight = yield from look(ReadRequest(name, cells=(HEAD,), mark=False, times=True))
         value = value_of(sight, HEAD)

@@ -94,7 +94,7 @@ def is_open(cell: str) -> bool:
 
 
 class EncryptingExecutor(ExecutorWrapper):
-    """Carries plans through a carrier of the store, sealing and opening on the way."""
+    """Carries plans through an executor of the store, sealing and opening on the way."""
 
     def __init__(self, carrier: Executor, records: Records) -> None:
         super().__init__(carrier)
@@ -421,7 +421,7 @@ class EncryptingProgram:
             put[RUNS] = self._head_cell(change.name, RUNS, encode_runs(now)) if now or change.wipe is None else None
 
     def _head_value(self, name: Name, cell: str, *, guessed: bool = False) -> Asking[tuple[bytes | None, bytes | None]]:
-        """What a cell of the head says, and its stored bytes. `guessed`: a carrier may know it without a look."""
+        """What a cell of the head says, and its stored bytes. `guessed`: an executor may know it without a look."""
         seen = self._seen.get((name, cell))
         if seen is not None:
             return seen
