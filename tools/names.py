@@ -1,9 +1,9 @@
 """Write everything that follows from the table of public names (`./dev names`).
 
 The table in `src/standfast/_src/exports/table.py` is what a person edits. From it come `standfast/__init__.py` and the
-doors, with the imports that type checkers read, and the reference of names with the first sentence of each docstring.
-The page of the contract is written from the clauses that the kit tests. `tests/exports/test_public_names.py` fails when
-a written file is not what this script would write.
+public modules, with the imports that type checkers read, and the reference of names with the first sentence of each
+docstring. The page of the contract is written from the clauses that the kit tests.
+`tests/exports/test_public_names.py` fails when a written file is not what this script would write.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 from standfast._kits.contract import clauses
+from standfast._kits.contract.clause import Clause
 from standfast._src.exports import table
 from standfast._src.exports.absent import ABSENT
 from standfast._src.exports.sdk_paths import DOORS
@@ -57,7 +58,8 @@ CONTRACT_DOC = """# The contract
 
 Written by `./dev names` from `standfast._kits.contract.clauses`. Every promise has a name: the conformance kit
 tests it under that name, and an error may mention it. An *item* is one JSON object of history, a *session* the history
-of one conversation, a *store* what sessions live in, a *run* one call of the runner.
+of one conversation, a *store* what sessions live in, a *run* one call of the runner. A clause with several sentences is
+a group (C15): each sentence has a letter (C15a) and can be tested by itself.
 """
 
 
@@ -205,11 +207,20 @@ def contract_page() -> str:
         lines += ["", f"## {letter}. {title}", "", "| id | promise |", "|---|---|"]
         part = [clause for clause in clauses.CLAUSES.values() if clause.part == letter]
         # The anchor is what other pages link to: a row of a table has none of its own.
-        lines += [
-            f'| <a id="{clause.id.lower()}"></a>{clause.id} {clause.title} | {first_sentence(clause.text)} |'
-            for clause in part
-        ]
+        for clause in part:
+            lines += contract_rows(clause)
     return "\n".join(lines) + "\n"
+
+
+def contract_rows(clause: Clause) -> Iterator[str]:
+    """The rows of a clause: one for itself and, for a group, one for each of its sentences."""
+    text = first_sentence(clause.text)
+    if clause.sentences:
+        first, *_, last = clause.lettered
+        text = f"{first} to {last}, below."
+    yield f'| <a id="{clause.id.lower()}"></a>{clause.id} {clause.title} | {text} |'
+    for sentence, promised in clause.lettered.items() if clause.sentences else ():
+        yield f'| <a id="{sentence.lower()}"></a>{sentence} | {first_sentence(promised)} |'
 
 
 def first_sentence(text: str) -> str:

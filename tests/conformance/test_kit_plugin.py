@@ -63,7 +63,7 @@ TestLists = suite(Lists())
 def test_a_turn_is_one_append():
     pass
 
-@pytest.mark.clause("C8")
+@pytest.mark.clause("C8c")
 def test_that_goes_wrong():
     assert 1 == 2
 

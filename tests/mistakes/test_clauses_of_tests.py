@@ -15,6 +15,9 @@ import pytest
 
 def test_that_names_none(): ...
 
+def test_with_a_sentence():
+    """A gap is refused (CLAUSE-B1b); CLAUSE-B1z is not a sentence."""
+
 def test_with_a_docstring():
     """A lost answer is repeated (clause CLAUSE-B1), as CLAUSE-C12 says; CLAUSE-A99 is not a clause, nor is XA1."""
 
@@ -28,6 +31,9 @@ def test_with_a_marker():
 @pytest.mark.clause("CLAUSE-D4", backend="runs")
 def test_with_a_marker_and_a_docstring():
     """CLAUSE-D6 too."""
+
+@pytest.mark.clause("CLAUSE-C15c", "CLAUSE-C15d", backend="runs")
+def test_with_a_marker_of_sentences(): ...
 
 @pytest.mark.clause("CLAUSE-A6", backend="memory", check="of the kit")
 def test_of_the_kit():
@@ -62,10 +68,12 @@ def items_in(node: pytest.Collector) -> Iterator[pytest.Item]:
 def test_the_nearest_name_counts(proved: dict[str, str]) -> None:
     assert proved == {
         "test_that_names_none": "A9",
+        "test_with_a_sentence": "B1",
         "test_with_a_docstring": "B1 C12",
         "test_with_a_range": "E13 E5 E6 E7",
         "test_with_a_marker": "D4",
         "test_with_a_marker_and_a_docstring": "D4 D6",
+        "test_with_a_marker_of_sentences": "C15",
         "test_of_the_kit": "A6",
         "test_inside": "E2",
         "test_inside_with_its_own": "E3",

@@ -84,8 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_declared] = []
     config.addinivalue_line(
         "markers",
-        "clause(*ids, backend=...): this test proves these clauses of the contract, for that backend; its outcome "
-        "enters the scorecard",
+        "clause(*ids, backend=...): this test proves these clauses of the contract, or sentences of them, for that "
+        "backend; its outcome enters the scorecard",
     )
 
 
@@ -96,10 +96,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.config.stash[_declared].append(described)
         described.declare(_card_of(item.config))
     for marker in item.iter_markers("clause"):
-        from standfast._kits.contract.clauses import clause
+        from standfast._kits.contract.clauses import clause_with
 
         for clause_id in marker.args:
-            clause(clause_id)
+            clause_with(clause_id)
 
 
 def _card_of(config: pytest.Config) -> Scorecard:
@@ -119,7 +119,9 @@ def pytest_runtest_makereport(
     report = yield
     if report.when == "call" or (report.when == "setup" and report.failed):
         for marker in item.iter_markers("clause"):
-            for clause_id in marker.args:
+            from standfast._kits.contract.clauses import clause_with
+
+            for clause_id in dict.fromkeys(clause_with(sentence).id for sentence in marker.args):
                 _enter(item, clause_id, marker.kwargs, report, call)
     return report
 

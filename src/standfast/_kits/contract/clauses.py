@@ -3,6 +3,9 @@
 Part A is what any session promises, part B what a session with abilities promises, part C what a run leaves in a
 session, part D who owns a conversation, part E what a realtime session promises. `ability` is the one a session
 must declare for the clause to be its own; None means that every session is held to it.
+
+A clause that promises several things is a group of lettered sentences (C15a, C15b, …). A test names the
+sentence or the group; checks, scorecards and mistakes go by the group.
 """
 
 from __future__ import annotations
@@ -25,11 +28,23 @@ CLAUSES: dict[str, Clause] = {clause.id: clause for clause in (*PART_A, *PART_B,
 """Every clause by its id, in the order of the contract."""
 
 
+GROUP_OF: dict[str, str] = {sentence: clause.id for clause in CLAUSES.values() for sentence in clause.lettered}
+"""Id of every testable sentence ("C15b", "A1") to the clause that it belongs to ("C15", "A1")."""
+
+
 def clause(clause_id: str) -> Clause:
-    """The clause of that id; raises NotFoundError (a LookupError) with the ids there are."""
-    if clause_id not in CLAUSES:
-        raise NotFoundError(f"there is no clause {clause_id!r}", f"The contract has {', '.join(CLAUSES)}.")
-    return CLAUSES[clause_id]
+    """Return the clause of that id; raises NotFoundError (a LookupError) with the ids there are."""
+    if clause_id in CLAUSES:
+        return CLAUSES[clause_id]
+    if clause_id in GROUP_OF:
+        group = GROUP_OF[clause_id]
+        raise NotFoundError(f"{clause_id} is a sentence of {group}, which is checked as a whole", f"Name {group}.")
+    raise NotFoundError(f"there is no clause {clause_id!r}", f"The contract has {', '.join(CLAUSES)}.")
+
+
+def clause_with(sentence_id: str) -> Clause:
+    """Return the clause that has this sentence: C15 for "C15b" and for "C15"; raises as `clause` does."""
+    return clause(GROUP_OF.get(sentence_id, sentence_id))
 
 
 def sort_key(clause_id: str) -> tuple[str, int]:

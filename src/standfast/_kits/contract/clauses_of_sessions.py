@@ -82,17 +82,20 @@ PART_A: tuple[Clause, ...] = (
         "number remain. Written again, it is a new session with a new creation time; a run under way keeps its "
         "record, and what it stores later belongs to the new history.",
     ),
-    Clause(
+    Clause.group(
         "A13",
         "cancellation and deadlines",
-        "Cancelling any method at any await leaves no lock, transaction or connection stranded; the store is as "
-        "before or after the operation; the next call works. When `CancelledError` leaves `pop_item` the item is "
-        "at its own place in the order, or is put back there before this process's next write (a network store "
-        "whose reply was lost says that the outcome is unknown; only a crash in between can lose it). Each "
-        "operation has a deadline (`timeout_s`, default 30, lock waits included): `StoreTimeoutError`, or "
-        "`OutcomeUnknownError` if the request had left. A cancelled caller gets control back at once even if the "
-        "store stalls; a write still queued is withdrawn and never done later. On a network a write that has left "
-        "may still be done, but never after this process's next operation on that session.",
+        "Cancelling any method at any await leaves no lock, transaction or connection stranded: the store is as "
+        "before or after the operation, and the next call works.",
+        "When `CancelledError` leaves `pop_item`, the item is at its own place in the order, or is put back there "
+        "before this process's next write (a network store whose reply was lost says that the outcome is unknown; "
+        "only a crash in between can lose it).",
+        "Each operation has a deadline (`timeout_s`, default 30, lock waits included): `StoreTimeoutError`, or "
+        "`OutcomeUnknownError` if the request had left.",
+        "A cancelled caller gets control back at once, even if the store stalls.",
+        "A write that is still queued when its caller is cancelled is withdrawn and never done later.",
+        "On a network a write that has left may still be done, but never after this process's next operation on that "
+        "session.",
     ),
     Clause(
         "A14",
@@ -116,14 +119,16 @@ PART_A: tuple[Clause, ...] = (
         "leases or empty batches, never moves back and has sub-second resolution. Neither, nor any backend id, "
         "appears inside an item.",
     ),
-    Clause(
+    Clause.group(
         "A17",
         "exact values",
-        "What was stored comes back equal, key order and int/float kind included; unknown fields are kept. "
-        "Integers of any size, NUL and lone surrogates round-trip (or are refused by a store that cannot hold "
-        "them, A6). An item is stored only if it decodes to an equal value: NaN, infinities, tuples, bytes and "
-        "non-string keys are refused, never changed. What the peer's `json.dumps` wrote reads as Python's `json` "
-        "reads it. The caller's objects are never mutated nor shared with the store.",
+        "What was stored comes back equal, key order and int/float kind included; unknown fields are kept.",
+        "Integers of any size, NUL and lone surrogates round-trip (or are refused by a store that cannot hold them, "
+        "A6).",
+        "An item is stored only if it decodes to an equal value: NaN, infinities, tuples, bytes and non-string keys "
+        "are refused, never changed.",
+        "What the peer's `json.dumps` wrote reads as Python's `json` reads it.",
+        "The caller's objects are never mutated nor shared with the store.",
     ),
     Clause(
         "A18",
@@ -172,16 +177,18 @@ PART_A: tuple[Clause, ...] = (
 )
 
 PART_B: tuple[Clause, ...] = (
-    Clause(
+    Clause.group(
         "B1",
         "exactly-once append",
-        "Ordinals already accepted from this writer are skipped, the rest are stored, all or none: repeated after "
-        "a lost acknowledgement or a crash, with the same or a longer batch, each item is stored once. A gap is "
-        "refused. An accepted ordinal is skipped only if its digest (given by the caller, so that an encrypting "
-        "wrapper passes it through) is the same; another digest is refused with `SessionConflictError` and "
-        "nothing is written. A writer's count survives pop, replace, undo and clear, so a late repeat brings "
-        "nothing back; only rewind lowers it; a fork copies it as of the fork point; it ends with the session's "
-        "expiry. `written(writer)` returns that writer's items in order.",
+        "Ordinals already accepted from this writer are skipped, the rest are stored, all or none: repeated after a "
+        "lost acknowledgement or a crash, with the same or a longer batch, each item is stored once.",
+        "A gap is refused.",
+        "An accepted ordinal is skipped only if its digest (given by the caller, so that an encrypting wrapper passes "
+        "it through) is the same; another digest is refused with `SessionConflictError` and nothing is written.",
+        "A writer's count survives pop, replace, undo and clear, so a late repeat brings nothing back; only rewind "
+        "lowers it; it ends with the session's expiry.",
+        "A fork copies the count as of the fork point.",
+        "`written(writer)` returns that writer's items in order.",
         ability="append",
     ),
     Clause(
@@ -224,19 +231,22 @@ PART_B: tuple[Clause, ...] = (
         "way (sealing), tags and counts kept.",
         ability="fork",
     ),
-    Clause(
+    Clause.group(
         "B7",
         "lease",
-        "At most one holder per session across processes. A lease ends by the store's clock at the latest its own "
-        "ttl after its last renewal, whatever clocks did. It is renewed off the caller's loop (a handed-in client "
-        "that belongs to a loop: by that loop) for as long as the run that took it lives, and given back when "
-        "that ends in any way: a fault, a close, a cancellation repeated without end, a loop that was closed. In "
-        "one process waiters are served in the order of asking; between processes a later asker never overtakes "
-        "one that keeps waiting (a ticket that lapses with its waiter), and many waiters cost the store what one "
-        "does. Each acquisition raises a number; a write that carries a lower one is refused in the writing "
-        "transaction, and saving that an effect begins is such a write wherever one store has both (elsewhere the "
-        "run's revision, which settling raises first, refuses it). An operator can take a lease away: that only "
-        "raises the number. Plain writes, and writers that know no leases, are not blocked, but B2 notices them.",
+        "At most one holder per session across processes.",
+        "A lease ends by the store's clock at the latest its own ttl after its last renewal, whatever clocks did.",
+        "A lease is renewed off the caller's loop (a handed-in client that belongs to a loop: by that loop) for as "
+        "long as the run that took it lives, and given back when that ends in any way: a fault, a close, a "
+        "cancellation repeated without end, a loop that was closed.",
+        "In one process waiters are served in the order of asking; between processes a later asker never overtakes "
+        "one that keeps waiting (a ticket that lapses with its waiter).",
+        "Many waiters cost the store what one does.",
+        "Each acquisition raises a number; a write that carries a lower one is refused in the writing transaction.",
+        "Saving that an effect begins is such a write wherever one store has both the session and the run (elsewhere "
+        "the run's revision, which settling raises first, refuses it).",
+        "An operator can take a lease away: that only raises the number.",
+        "Plain writes, and writers that know no leases, are not blocked, but B2 notices them.",
         ability="lease",
     ),
     Clause(
@@ -254,16 +264,17 @@ PART_B: tuple[Clause, ...] = (
         "number, and are ordered by their newest record.",
         ability="list",
     ),
-    Clause(
+    Clause.group(
         "B10",
         "open data",
-        "On the peer's tables and keys, additions are further tables, nullable columns and an index (or further "
-        "keys, and white space behind a JSON item), no triggers; the peer's `created_at` may be raised so that it "
-        "reads our order, and concurrent foreign rows get their order with our next write. Head, count and tail "
-        "owner are derived from what the peer writes too, never from a counter it does not maintain; rows without "
-        "a writer move the head and are never rewound. Generations and open turns are not among the rows the peer "
-        "reads. All of B holds after, and during, the peer's own append, pop and clear (tested with the real "
-        "package).",
+        "On the peer's tables and keys, additions are further tables, nullable columns and an index (or further keys, "
+        "and white space behind a JSON item), no triggers.",
+        "The peer's `created_at` may be raised so that it reads our order, and concurrent foreign rows get their "
+        "order with our next write.",
+        "Head, count and tail owner are derived from what the peer writes too, never from a counter it does not "
+        "maintain; rows without a writer move the head and are never rewound.",
+        "Generations and open turns are not among the rows the peer reads.",
+        "All of B holds after, and during, the peer's own append, pop and clear (tested with the real package).",
         ability="append",
     ),
     Clause(
@@ -304,26 +315,31 @@ PART_B: tuple[Clause, ...] = (
         "often that step is repeated; it outlives the run's record and ends with a clear. A fork begins with none.",
         ability="usage",
     ),
-    Clause(
+    Clause.group(
         "B16",
         "a whole store",
         "A store lists its sessions with item count, first words and waiting calls, by prefix, time of change and "
-        "what waits, in pages that cost what they show; it searches all of them without missing or doubling a record,"
-        " and sums what they cost. A session that is copied to another store and back is the same session: items, "
-        "writers and their numbers, kept generations, usage and origin. A file that is imported touches its own "
-        "session only; runs that can act come in when they are asked for, and decisions only from a signed file. "
-        "Opened to be read, a store shows the same, refuses whatever would change something with "
-        "`StoreReadOnlyError`, and, where it is a file, leaves no byte, no mode and no file beside it changed.",
+        "what waits, in pages that cost what they show.",
+        "It searches all of its sessions without missing or doubling a record, and sums what they cost.",
+        "A session that is copied to another store and back is the same session: items, writers and their numbers, "
+        "kept generations, usage and origin.",
+        "A file that is imported touches its own session only; runs that can act come in when they are asked for, and "
+        "decisions only from a signed file.",
+        "Opened to be read, a store shows the same and refuses whatever would change something with "
+        "`StoreReadOnlyError`.",
+        "Opened to be read, a store that is a file leaves no byte, no mode and no file beside it changed.",
         ability="records",
     ),
-    Clause(
+    Clause.group(
         "B17",
         "a run without its agents",
-        "A saved run can be seen without its agents: status, what it does, turns, calls, decisions and usage. A "
-        "decision made so is saved under the run's revision with who decided and when, and bound as in C16; the run "
-        "is then `ready`, is listed as such, and one worker resumes it. Of two who decide at once the second is told "
-        "who was first, and nothing is changed. A run that a worker is at is not decided. Giving a run up closes its "
-        "turn as C8 says.",
+        "A saved run can be seen without its agents: status, what it does, turns, calls, decisions and usage.",
+        "A decision made without the agents is saved under the run's revision with who decided and when, and bound as "
+        "in C16.",
+        "A run decided so is `ready`, is listed as such, and one worker resumes it.",
+        "Of two who decide at once the second is told who was first, and nothing is changed.",
+        "A run that a worker is at is not decided.",
+        "Giving a run up closes its turn as C8 says.",
         ability="runs",
     ),
 )
