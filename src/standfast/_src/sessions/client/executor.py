@@ -1,8 +1,8 @@
-"""Whoever takes a plan to its store and brings the result back.
+"""Protocol of an executor, which runs a plan against a store and returns its result.
 
 A session knows rules and arguments; a store knows rows and cells. What lies between is the same for every plan: a
-deadline, a caller who may leave at any moment, threads, event loops that end, `os.fork`. That is an executor's business
-(A13, A21, A22), and nothing else is.
+deadline, a caller who may leave at any moment, threads, event loops that end, `os.fork`. An executor handles these
+(A13, A21, A22), and decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UndoPlan = Callable[[T], Plan[None]]
 """Makes the plan that takes a result back, if nobody was there to receive it."""
 
 Then = Callable[[Any, BaseException | None], None]
-"""Told the result or the error of what was posted, in a thread of the executor's; must return at once."""
+"""Callback for the result or the error of a posted plan, called in a thread of the executor; must return at once."""
 
 
 class Executor(Protocol):
