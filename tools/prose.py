@@ -40,9 +40,7 @@ PREPOSITION = re.compile(
     "of|on|in|at|by|for|from|to|under|over|with|without|into|behind|beside|before|after|around|through|inside|outside"
     "|as|than|upto"
 )
-PARTICIPLE = re.compile(
-    "told|said|done|gone|left|begun|held|known|kept|made|given|taken|found|seen|shown|written|read|sent"
-)
+PARTICIPLE = re.compile("told|said|done|gone|left|begun|held|known|kept|made|given|taken|found|seen|shown|written|sent")
 # In one paragraph: two pronouns are too few to judge by, and a seventh of the words is three times the field's share.
 DENSE_PRONOUNS_MIN = 3
 DENSE_SHARE = 0.15
@@ -81,7 +79,7 @@ def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def is_unclear_name(name: str) -> bool:
     """Return whether a function's name is a preposition or a participle instead of a verb."""
     words = name.strip("_").split("_")
-    if len(words) == 1 and (PREPOSITION.fullmatch(words[0]) or re.search(r"(ed|ing)$", words[0])):
+    if len(words) == 1 and (PREPOSITION.fullmatch(words[0]) or re.search(r"((?<!e)ed|ing)$", words[0])):
         return True
     if words[0] == "read" and len(words) > 1:
         words = words[1:]  # `read_text` is a verb with its object, as in pathlib and importlib.metadata

@@ -1,4 +1,4 @@
-"""Functions of the application may be async or not, and several are asked at once: here is how that is awaited."""
+"""Helpers for functions that may be sync or async, and for awaiting several at the same time."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _waiters: WeakKeyDictionary[asyncio.Future[Any], asyncio.Task[Any] | None] = Wea
 
 
 async def maybe_await(value: Awaitable[T] | T) -> T:
-    """Return the value, after awaiting it if it has to be awaited."""
+    """Return a value, after awaiting it if awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
 async def together(*awaitables: Awaitable[T]) -> list[T]:
-    """What each of these gives, all awaited at once. One that raises cancels the others: none goes on behind it."""
+    """Await all at the same time and return the results. If one raises, cancel the rest and wait for them."""
     tasks = side_by_side(awaitables)
     try:
         return await asyncio.gather(*tasks)
@@ -29,7 +29,7 @@ async def together(*awaitables: Awaitable[T]) -> list[T]:
 
 
 def side_by_side(awaitables: Iterable[Awaitable[T]]) -> list[asyncio.Future[T]]:
-    """Start each of these in a task of its own. The caller waits for all of them, whatever comes: see `cancel`."""
+    """Start a task for each awaitable. The caller must wait for all tasks in every case: see `cancel`."""
     tasks: list[asyncio.Future[T]] = [asyncio.ensure_future(one) for one in awaitables]
     waiter = asyncio.current_task()
     for task in tasks:
@@ -38,7 +38,9 @@ def side_by_side(awaitables: Iterable[Awaitable[T]]) -> list[asyncio.Future[T]]:
 
 
 def waiting_tasks(task: asyncio.Task[Any] | None) -> list[asyncio.Task[Any]]:
-    """This task, the one that has started it by `side_by_side` and waits for it, the one that waits for that, ..."""
+    """Return a task and its chain of waiters: the task that started it by `side_by_side`, the waiter of that task, and
+    so on.
+    """
     found: list[asyncio.Task[Any]] = []
     while task is not None:
         found.append(task)
@@ -47,7 +49,7 @@ def waiting_tasks(task: asyncio.Task[Any] | None) -> list[asyncio.Task[Any]]:
 
 
 async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel those of these that have not ended, and wait until they have."""
+    """Cancel all unfinished tasks, and wait for their end."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What must still be done when a process ends, whichever way it was started."""
+"""Work at the end of a process, also of a child process of multiprocessing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AtExit:
         atexit.register(work)
 
     def ensure(self) -> None:
-        """Register `work` in this process, if it is not registered here yet; cheap to call again."""
+        """Register `work` in this process unless already registered; cheap to call again."""
         process, pid = sys.modules.get("multiprocessing.process"), os.getpid()
         if self._told_in == pid or process is None or process.parent_process() is None:
             return

@@ -1,7 +1,7 @@
-"""The one canonical form of a JSON value: bytes that are equal exactly when two values say the same.
+"""The canonical form of a JSON value: bytes that are equal exactly for equal values.
 
-Likeness decides only where the outside gives nothing better: what a filter sent, what stands in a plain session, what a
-compaction saw. All of them compare this form, so that no two of them can disagree about what is alike.
+Comparing content is a last resort, for a filter's output, a foreign session's items and a compaction's input. All of
+them compare this form, so that no two places can disagree about equality.
 """
 
 from __future__ import annotations
@@ -29,6 +29,6 @@ def canonical_json(value: object) -> bytes:
 
 
 def count_equal(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many values two sequences have in common from the beginning."""
+    """Count the equal values at the beginning of two sequences."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))

@@ -1,10 +1,10 @@
-"""Numbers that callers give as text, such as cursors."""
+"""Parsing of numbers given as text, such as cursors."""
 
 from __future__ import annotations
 
 
 def whole_number(text: object, below: int) -> int | None:
-    """Return the number that a text of ASCII digits is, if it is less than `below`; None for anything else.
+    """Parse a text of ASCII digits to a number less than `below`; return None for any other value.
 
     `int` raises ValueError for several thousand digits, and takes digits of every script.
     """

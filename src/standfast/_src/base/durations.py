@@ -1,4 +1,4 @@
-"""Checking seconds: the one rule for what a duration may be."""
+"""Validation of durations in seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from standfast._src.base.errors import InvalidSettingError, SettingTypeError
 
 
 def check_seconds(name: str, value: object, *, is_ttl: bool = False) -> float:
-    """The number of seconds itself; raises if it is none, or means nothing. A time to live is finite and above zero."""
+    """Return a valid number of seconds, or raise. A time to live is finite and above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingTypeError(f"{name} is a {type(value).__name__}", "Give a number of seconds.")
     if math.isnan(value) or value < 0 or (is_ttl and (value == 0 or math.isinf(value))):

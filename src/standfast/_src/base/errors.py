@@ -1,4 +1,4 @@
-"""Every error standfast raises: what happened, then what to do about it.
+"""Every error raised by standfast: a fact, then a remedy.
 
 Errors are named for the state of the world and grouped by who must act: the caller, the model's side, or the
 store's side. Where the OpenAI Agents SDK raises a built-in (TypeError, ValueError, RuntimeError), ours inherits it
@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 
 class StandfastError(Exception):
-    """Base of every error standfast raises. `what` happened, and the `remedy`."""
+    """Base of every error raised by standfast. `what` happened, and the `remedy`."""
 
     run_data: Any = None
-    """What a run had done when it failed (`RunErrorDetails`), where there was a run."""
+    """Progress of the run at its failure (`RunErrorDetails`), if there was a run."""
 
     def __init__(self, what: str = "", remedy: str = "", *, message: str = "") -> None:
         what = what or message  # the SDK's errors take their text under this name
@@ -39,7 +39,7 @@ class StandfastError(Exception):
 
 
 def _rebuilt(kind: type[StandfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> StandfastError:
-    """The error that was pickled: its class is not called again, its facts are put back."""
+    """Restore a pickled error without calling its class."""
     error = kind.__new__(kind, *args)
     error.args = args  # a TimeoutError is an OSError, and that takes them only when it is called
     error.__dict__.update(facts)
@@ -55,14 +55,14 @@ class CallerError(StandfastError):
 
 
 class ModelError(StandfastError):
-    """The model, or its provider, did something a run cannot go on with."""
+    """The model, or its provider, did something from which a run cannot continue."""
 
 
 class StoreError(StandfastError):
-    """A session or run store could not do, or cannot tell whether it did, what was asked."""
+    """A session store or run store failed, or cannot tell whether a request succeeded."""
 
     is_lasting: bool = False
-    """Whether trying again cannot help before somebody has done something: a wrong password, a newer layout."""
+    """True if a retry cannot help before an operator acts: a wrong password, a newer layout."""
 
 
 # --- sessions: what the caller must change ---------------------------------------------------------------------------
@@ -73,15 +73,15 @@ class InvalidLimitError(CallerError, ValueError):
 
 
 class InvalidSessionIdError(CallerError, ValueError):
-    """A session id that is not a non-empty string this store can hold (A18)."""
+    """A session id other than a non-empty string storable by this store (A18)."""
 
 
 class InvalidNameError(CallerError, ValueError):
-    """A configured table name that is no identifier, or two that are the same (A15)."""
+    """A configured table name that is not an identifier, or two equal names (A15)."""
 
 
 class ItemNotStorableError(CallerError, TypeError):
-    """An item that is not a JSON object, or would not come back equal (A17). Nothing of its batch was stored."""
+    """An item that is not a JSON object, or would not read back equal (A17). Nothing of its batch was stored."""
 
 
 class SessionClosedError(CallerError, RuntimeError):
@@ -94,39 +94,39 @@ class SessionClosedError(CallerError, RuntimeError):
 
 
 class WrongLoopError(CallerError, RuntimeError):
-    """A loop-bound client that was handed in is used from another event loop (A22)."""
+    """A loop-bound client given by the caller is used from another event loop (A22)."""
 
 
 class AppendGapError(CallerError, ValueError):
-    """An append that starts behind what its writer has written so far (B1). Nothing was written."""
+    """An append that starts behind its writer's last item (B1). Nothing was written."""
 
 
 class UnknownSchemeError(CallerError, ValueError):
-    """A URL of a store whose scheme nobody has registered."""
+    """A store URL with an unregistered scheme."""
 
 
 class UndoFileError(CallerError, ValueError):
-    """An undo file cannot be written, or is none that can be used."""
+    """An undo file cannot be written, or a given file is not a usable undo file."""
 
 
 class NotFoundError(CallerError, LookupError):
-    """A generation, position or run that this store does not have."""
+    """A generation, position or run missing from this store."""
 
 
 class ExportFileError(CallerError, ValueError):
-    """A file is no exported session, was cut or changed since, or stands where another one is to be written."""
+    """A file is not an exported session, was cut or changed, or exists at the target of an export."""
 
 
 class AbilityMissingError(CallerError, TypeError):
-    """Something was asked of a session that has not declared it (part B)."""
+    """Use of an ability that the session does not declare (part B)."""
 
 
 class SealKeyError(CallerError):
-    """A key of an encrypted session is missing or is another one than it was written with; nothing was changed."""
+    """A key of an encrypted session is missing, or differs from the key of the stored data; nothing was changed."""
 
 
 class SessionErasedError(CallerError):
-    """An encrypted session whose key was destroyed on purpose: nobody can read it any more."""
+    """An encrypted session whose key was destroyed on purpose. Its content is unreadable for ever."""
 
 
 class ReadBudgetError(CallerError, RuntimeError):
@@ -147,7 +147,7 @@ class SessionConflictError(StoreError):
 
 
 class SessionBusyError(StoreError):
-    """Another holder has the session's lease and did not give it up in time (B7, C13)."""
+    """Another holder kept the session's lease for longer than the wait (B7, C13)."""
 
     def __init__(
         self, what: str, remedy: str = "", *, holder: str | None = None, since: datetime | None = None
@@ -160,7 +160,7 @@ class SessionBusyError(StoreError):
 
 
 class LeaseLostError(StoreError):
-    """A write carried a lease that has since been taken by another holder; nothing was written (B7)."""
+    """A write with a lease that another holder has taken over; nothing was written (B7)."""
 
 
 class StoreTimeoutError(StoreError, TimeoutError):
@@ -168,7 +168,9 @@ class StoreTimeoutError(StoreError, TimeoutError):
 
 
 class OutcomeUnknownError(StoreError):
-    """The request left and its answer is lost: it was done whole or not at all, and repeating it is safe (A6)."""
+    """The acknowledgement of a request was lost: the request took effect whole or not at all, and a repeat is safe
+    (A6).
+    """
 
 
 class StoreFullError(StoreError):
@@ -186,25 +188,25 @@ class StoreReadOnlyError(StoreUnavailableError):
 
 
 class NotADatabaseError(StoreUnavailableError):
-    """The file is something else than a database; it was left as it is."""
+    """The file is not a database; it was left unchanged."""
 
     is_lasting = True
 
 
 class SchemaTooNewError(StoreUnavailableError):
-    """A newer standfast has changed this store's layout; it was left as it is."""
+    """A newer standfast has changed this store's layout; the store was left unchanged."""
 
     is_lasting = True
 
 
 class StoreNotFoundError(StoreUnavailableError, FileNotFoundError):
-    """There is no such store: nothing is made where somebody only wants to look."""
+    """The store does not exist, and a read-only request does not create one."""
 
     is_lasting = True
 
 
 class CorruptRecordError(StoreError):
-    """A stored record stands in the way of the operation, which changed nothing (A14, B5)."""
+    """A corrupt stored record prevents the operation; nothing was changed (A14, B5)."""
 
 
 class SealBrokenError(StoreError):
@@ -214,7 +216,7 @@ class SealBrokenError(StoreError):
 
 
 class PartialBatchError(StoreError):
-    """Part of a failed append stands in a plain session and could not be taken back (C7)."""
+    """Part of a failed append is stored in a foreign session and could not be removed (C7)."""
 
     def __init__(self, what: str = "", remedy: str = "", *, removed: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(what, remedy)
@@ -230,26 +232,26 @@ class CompactionError(StoreError):
 
 
 class CompactionRefusedError(CompactionError, ValueError):
-    """A compaction that cannot work as asked for, or whose result cannot be used; nothing was replaced (C9, D8)."""
+    """A compaction with unusable settings or an unusable result; nothing was replaced (C9, D8)."""
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 
 class UserError(CallerError):
-    """A program uses standfast in a way that cannot work."""
+    """Use of standfast in a way that cannot work."""
 
 
 class SettingTypeError(CallerError, TypeError):
-    """A setting that does not exist, or settings given as something that cannot be read as such."""
+    """An unknown setting, or settings of an unreadable type."""
 
 
 class InvalidSettingError(CallerError, ValueError):
-    """A value that can mean nothing where it stands: a timeout of zero, a negative delay, an image without a source."""
+    """A setting without a possible meaning: a timeout of zero, a negative delay, an image without a source."""
 
 
 class MaxTurnsExceeded(CallerError):
-    """A run used up its `max_turns`."""
+    """Use of all `max_turns` of a run without a final output."""
 
 
 class ModelBehaviorError(ModelError):
@@ -257,10 +259,10 @@ class ModelBehaviorError(ModelError):
 
 
 class ModelReplyError(ModelBehaviorError):
-    """A reply that is not whole: `status` says whether it "failed", is "incomplete", was "cut" off or is "malformed".
+    """An incomplete or malformed reply: `status` is "failed", "incomplete", "cut" or "malformed".
 
-    The ids that were seen are kept, so that a server can be asked what became of it. `output_begun`: some of it was
-    already handed on.
+    Known ids are kept, so that a caller can ask the server for the outcome. `output_begun`: a part of the reply was
+    already passed on.
     """
 
     def __init__(
@@ -280,7 +282,7 @@ class ModelReplyError(ModelBehaviorError):
 
 
 class _ReplyFacts(TypedDict, total=False):
-    """What else a `ModelReplyError` takes."""
+    """Keyword arguments of a `ModelReplyError`."""
 
     response_id: str | None
     request_id: str | None
@@ -289,18 +291,18 @@ class _ReplyFacts(TypedDict, total=False):
 
 
 class StreamCutError(ModelReplyError):
-    """A model's stream ended before it said that its reply was complete."""
+    """End of a model's stream before the reply was complete."""
 
     def __init__(self, what: str = "", remedy: str = "", *, status: str = "cut", **facts: Unpack[_ReplyFacts]) -> None:
         super().__init__(what, remedy, status=status, **facts)
 
 
 class ResponseFailedError(ModelReplyError):
-    """The provider ended a reply as failed or incomplete: `status`, its `code`, and the `response_id` it had."""
+    """End of a reply as failed or incomplete by the provider: `status`, `code`, and `response_id` if known."""
 
 
 class ModelRefusalError(ModelError):
-    """The model refused, and no `model_refusal` handler took it."""
+    """Refusal by the model without a `model_refusal` handler to take over."""
 
     def __init__(self, refusal: str) -> None:
         super().__init__(f"the model refused: {refusal}", "Handle it with error_handlers={'model_refusal': ...}.")
@@ -308,7 +310,7 @@ class ModelRefusalError(ModelError):
 
 
 class ModelTimeoutError(ModelError, TimeoutError):
-    """One attempt of a model call took longer than `ModelSettings.timeout`."""
+    """Timeout of an attempt of a model call after `ModelSettings.timeout`."""
 
     def __init__(self, timeout_seconds: float) -> None:
         super().__init__(
@@ -340,13 +342,13 @@ class MCPServerError(UserError):
 
 
 class _NamedGuardrail(Protocol):
-    """What an error says of a guardrail, which is known as such only above this layer."""
+    """Guardrail as seen by an error; the real class belongs to a higher layer."""
 
     def get_name(self) -> str: ...
 
 
 class _GuardrailResult(Protocol):
-    """What a guardrail said: `InputGuardrailResult` or `OutputGuardrailResult`."""
+    """Verdict of a guardrail: `InputGuardrailResult` or `OutputGuardrailResult`."""
 
     @property
     def guardrail(self) -> _NamedGuardrail: ...
@@ -404,7 +406,7 @@ class RunClaimedError(StoreError):
 
 
 class RunHandedOverError(StandfastError):
-    """This worker stops: what the run had begun has ended, it is saved, and another worker goes on with it."""
+    """This worker shuts down: begun work has ended, the run is saved, and another worker continues it."""
 
     def __init__(self, what: str, remedy: str = "", *, run_id: str | None = None) -> None:
         super().__init__(what, remedy)
@@ -413,23 +415,23 @@ class RunHandedOverError(StandfastError):
 
 
 class RunStateError(UserError):
-    """A saved run that cannot be read: truncated, edited, foreign, or of a version this release does not know (D9)."""
+    """An unreadable saved run: truncated, edited, foreign, or of a version unknown to this release (D9)."""
 
 
 class OwnerError(UserError):
-    """Two owners of one conversation were named, or a resumed run was given another than it had (D1)."""
+    """Two owners named for a conversation, or a resumed run given a different owner (D1)."""
 
 
 class ApprovalError(UserError):
-    """A decision about a call that is not waiting for one, or that has changed since it was asked."""
+    """A decision about a call that is not waiting for a decision, or has changed since the question."""
 
 
 class ChangedCallError(ApprovalError, ModelBehaviorError):
-    """The decision about this call id was about another call: a model has used one id for two calls."""
+    """A decision about another call with the same id: a model has used an id for two calls."""
 
 
 class AlreadyDecidedError(ApprovalError):
-    """Somebody else decided about this call first; what they decided stands, and nothing was changed."""
+    """Another operator decided about this call first; their decision holds, and nothing was changed."""
 
     def __init__(
         self, what: str, remedy: str = "", *, approved: bool = False, by: str | None = None, at: datetime | None = None
@@ -439,18 +441,18 @@ class AlreadyDecidedError(ApprovalError):
 
 
 class SendOutcomeUnknownError(ModelError):
-    """A stateful request left and its answer was lost; sending it again could double a turn (D5)."""
+    """Loss of the answer to a stateful request; a repeat could double a turn (D5)."""
 
 
 # --- voice calls -----------------------------------------------------------------------------------------------------
 
 
 class RealtimeStateError(CallerError, RuntimeError):
-    """A voice session was used in a state in which it cannot do that: not entered, entered twice, closed (E1)."""
+    """Use of a voice session in the wrong state: not entered, entered twice, closed (E1)."""
 
 
 class ConnectionLostError(ModelError, ConnectionError):
-    """The connection of a voice call is gone and no new one could be, or was to be, made (E13)."""
+    """Loss of a voice call's connection without a replacement, by failure or by setting (E13)."""
 
     code: int | None = None
     """The close code, where there was one."""
@@ -461,7 +463,7 @@ class ConnectionRefusedByServerError(ModelError, ConnectionError):
 
 
 class SlowConsumerError(CallerError):
-    """An iterator of a voice session fell so far behind that it was ended; the session goes on (E12)."""
+    """End of an iterator of a voice session that fell too far behind; the session continues (E12)."""
 
 
 class CloseTimeoutError(StandfastError, TimeoutError):
@@ -469,7 +471,7 @@ class CloseTimeoutError(StandfastError, TimeoutError):
 
 
 def _name_the_public_module() -> None:
-    """Set `__module__` of these errors to `standfast`, which is where a program imports them from.
+    """Set `__module__` of these errors to `standfast`, the public import path.
 
     A traceback then shows a path that the reader can import. A class whose annotations name something of this module
     keeps its own: `typing.get_type_hints` looks annotations up in the module that `__module__` names.

@@ -1,7 +1,7 @@
-"""Third-party packages that are installed by an extra of standfast, and the error that names the command.
+"""Third-party packages of standfast's extras, and the error that names the install command.
 
-Whatever imports such a package where it is used does it inside `needed_by`, so that somebody who has not installed the
-extra reads one line that says what to type, and not a `ModuleNotFoundError` under twenty frames.
+Every import of such a package is inside `needed_by`, so that a user without the extra reads a one-line install command
+instead of a `ModuleNotFoundError` under twenty frames.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXTRAS: dict[str, str] = {
 
 @contextmanager
 def needed_by(what: str) -> Iterator[None]:
-    """Run a block that imports packages of an extra for `what`; a missing one becomes an error with the command.
+    """Run a block that imports packages of an extra for `what`; turn a missing package into an error with the command.
 
     Any other module that is missing raises as it is: that is a defect, not something to install.
     """

@@ -1,4 +1,4 @@
-"""What can name something: a run, a session, a writer."""
+"""Validation of the names of runs, sessions and writers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypeGuard
 
 
 def is_name(value: object) -> TypeGuard[str]:
-    """Whether this can name something in every store: text that is not empty, and holds no half of a surrogate pair."""
+    """Return whether every store can hold `value` as a name: non-empty text without lone surrogates."""
     try:
         return isinstance(value, str) and value != "" and (value.isascii() or bool(value.encode()))
     except UnicodeEncodeError:

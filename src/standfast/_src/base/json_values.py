@@ -1,8 +1,8 @@
-"""One way to turn an item into bytes and back, exact in both directions.
+"""Exact conversion of items to bytes and back.
 
-`encode` gives bytes only if they decode to a value equal to the one given, so nothing is ever stored that would come
-back as something else (A17). `decode` reads what Python's own `json` reads, faster where it can; what Python's `json`
-cannot read as an object is corrupt (A14), and the caller is told so by `CorruptJSON`, never by a wrong value.
+`encode` returns bytes only if they decode to an equal value, so a stored item never reads back as a different one
+(A17). `decode` reads everything that Python's own `json` reads, faster if possible. Bytes that Python's `json` cannot
+read as an object are corrupt (A14) and raise `CorruptJSON`, never a wrong value.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Item = dict[str, Any]
 """One JSON object of history, in the Responses input format."""
 
 JsonValue: TypeAlias = Any
-"""Any JSON value, to be walked: dict, list, str, int, float, bool or None. As a union of these, whoever walks one would
-have to check at each step what its shape says already."""
+"""Any JSON value, to be walked: dict, list, str, int, float, bool or None.
+
+As a union of these types, code that walks a value would have to check at each step what its shape says already."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,11 +39,11 @@ _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 class CorruptJSON(ValueError):
-    """Stored bytes that Python's json does not read as an object."""
+    """Stored bytes that are not a JSON object for Python's json."""
 
 
 def encode(item: object) -> bytes:
-    """The bytes of one item, which decode to an equal value; raises ItemNotStorableError where none can."""
+    """Return bytes that decode to an equal item; raise ItemNotStorableError if impossible."""
     if not isinstance(item, dict):
         raise ItemNotStorableError(
             f"a {type(item).__name__} is not a conversation item",
@@ -64,7 +65,7 @@ def encode(item: object) -> bytes:
 
 
 def encode_many(items: Iterable[Any]) -> list[bytes]:
-    """`encode` of each; raises ItemNotStorableError if one of them is none.
+    """`encode` each item; raise ItemNotStorableError for the first unstorable item.
 
     One loop and not `map` over the whole batch: a turn has few items, and for one it takes half the time.
     """
@@ -82,7 +83,7 @@ def encode_many(items: Iterable[Any]) -> list[bytes]:
 
 
 def decode(data: bytes) -> Item:
-    """The object these bytes hold, as Python's json reads it; raises CorruptJSON for anything else."""
+    """Decode a JSON object, like Python's json; raise CorruptJSON for any other bytes."""
     value = decode_value(data)
     if type(value) is not dict:
         raise CorruptJSON(type(value).__name__)
@@ -98,7 +99,7 @@ def encode_value(value: object) -> bytes:
 
 
 def decode_value(data: bytes) -> JsonValue:
-    """The JSON value these bytes hold; raises CorruptJSON if none."""
+    """Decode a JSON value; raise CorruptJSON for any other bytes."""
     try:
         return _fast_decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -109,7 +110,7 @@ def decode_value(data: bytes) -> JsonValue:
 
 
 def decode_many(records: Sequence[bytes]) -> list[Item]:
-    """`decode` of each, faster for a whole history; raises CorruptJSON if one of them is none."""
+    """`decode` each record, faster for a whole history; raise CorruptJSON if any record is corrupt."""
     try:
         found = list(map(_fast_decode, records))
     except (msgspec.MsgspecError, RecursionError, ValueError):
@@ -121,7 +122,7 @@ def decode_many(records: Sequence[bytes]) -> list[Item]:
 
 
 def are_items(records: Sequence[bytes]) -> bool:
-    """Whether each of them is an object; False may also mean that finding out takes `decode`, one by one.
+    """Return whether every record is an object. False may also mean that only `decode`, record by record, can tell.
 
     Quicker than `decode_many`, because no more than one of the objects is there at a time.
     """
@@ -132,7 +133,7 @@ def are_items(records: Sequence[bytes]) -> bool:
 
 
 def digest(data: bytes) -> bytes:
-    """What an encoded item is known by: the same bytes, the same digest."""
+    """Return a digest that identifies an encoded item: equal bytes, equal digest."""
     return digest_many((data,))[0]
 
 
@@ -169,7 +170,7 @@ def copy_json(value: T) -> T: ...
 
 
 def copy_json(value: JsonValue) -> JsonValue:
-    """A deep copy of a JSON value; sharing nothing that can change. Other objects are passed through as they are."""
+    """Deep-copy a JSON value. Objects other than JSON are passed through uncopied."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return value
@@ -183,7 +184,7 @@ def copy_json(value: JsonValue) -> JsonValue:
 
 
 def _encode_slowly(item: Item) -> bytes | None:
-    """As Python's json does; None if that does not read as the same either."""
+    """Encode with Python's json; return None if the bytes do not read back equal."""
     try:
         text = json.dumps(item, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
         if json.loads(text) == item:
@@ -202,7 +203,7 @@ _FORMAT_KEYS = frozenset({
 
 
 def _first_fault(value: object, path: str) -> str:
-    """Where the first thing that JSON cannot hold stands, without its content: items may be private, keys included."""
+    """Describe the path of the first value without a JSON form. Content and keys may be private and are left out."""
     if isinstance(value, dict):
         for place, (key, inner) in enumerate(value.items()):
             if not isinstance(key, str):

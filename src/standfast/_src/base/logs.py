@@ -1,8 +1,8 @@
-"""The logger of this package, and the SDK's helpers that log a failure with or without what it was about.
+"""The logger of this package, and the SDK's helpers for logging a failure with or without private data.
 
-What a model or a tool was given may be private. Whether an exception, which often quotes it, is logged whole is decided
-by the SDK's own environment variables (`OPENAI_AGENTS_DONT_LOG_MODEL_DATA`, `OPENAI_AGENTS_DONT_LOG_TOOL_DATA`): unless
-one is set to 0 or false, only its class is.
+Data given to a model or a tool may be private, and exceptions often quote it. The SDK's own environment variables
+(`OPENAI_AGENTS_DONT_LOG_MODEL_DATA`, `OPENAI_AGENTS_DONT_LOG_TOOL_DATA`) decide: unless a variable is set to 0 or
+false, only the exception's class is logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ session_logger = logging.getLogger("standfast.sessions")
 
 
 class ActionLog(Protocol):
-    """A function that logs that something failed."""
+    """Function that logs a failure."""
 
     def __call__(
         self,
@@ -32,7 +32,7 @@ class ActionLog(Protocol):
         stacklevel: int = 3,
         diagnostic_extra: Mapping[str, Any] | None = None,
     ) -> None:
-        """Log the message and, where that is allowed, the exception whole."""
+        """Log the message and, if allowed, the whole exception."""
 
 
 def _may_show(*kinds: str) -> bool:
@@ -93,7 +93,7 @@ def log_model_and_tool_data_warning(
     diagnostic_args: tuple[Any, ...] | Mapping[str, Any] | Callable[[], Any] | None = None,
     stacklevel: int = 2,
 ) -> None:
-    """Warn with the whole message where both kinds of data may be logged, with the redacted one elsewhere."""
+    """Warn with the diagnostic message if both kinds of data may be logged, else with the redacted message."""
     if not _may_show("MODEL", "TOOL"):
         target_logger.warning(redacted_message, stacklevel=stacklevel)
         return

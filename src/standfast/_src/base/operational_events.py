@@ -1,7 +1,7 @@
-"""What an operator is told: for each thing worth knowing one log line, and one event on the span it happens in.
+"""Operational events: a log line for each, and an event on the current span.
 
-Ids, numbers and seconds, never what was said. The lines are all in one table here, and the page on tracing prints it.
-Whoever makes spans adds itself with `subscribe`; nothing here knows what a span is.
+They contain ids, numbers and seconds, never content. One table here has all the lines, and the page on tracing prints
+it. A tracer registers itself with `subscribe`; this module does not know spans.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _told_at: dict[tuple[str, str], float] = {}
 
 
 def subscribe(watcher: Watcher) -> None:
-    """Tell this one too, for as long as the process lives."""
+    """Notify a watcher of every later event, for the life of the process."""
     if watcher not in _watchers:
         _watchers.append(watcher)
 
 
 def emit(event: str, **facts: Fact) -> None:
-    """Log that something happened, and tell whoever makes spans."""
+    """Log an event, and notify the watchers."""
     level, line = EVENTS[event]
     _log.log(level, line, facts)
     _show(event, facts)
 
 
 def tell_seldom(event: str, about: str, **facts: Fact) -> None:
-    """Log that something happened, at most once in `SELDOM_S` for each `about`; those who make spans learn of each."""
+    """Log an event at most once in `SELDOM_S` for each `about`; notify the watchers every time."""
     now, last = time.monotonic(), _told_at.get((event, about))
     if last is None or now - last >= SELDOM_S:
         _told_at[event, about] = now

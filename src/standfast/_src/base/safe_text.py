@@ -1,6 +1,6 @@
-"""Stored text made safe to show: nothing in a conversation can move a cursor, clear a screen or turn the reading order.
+r"""Escaping of stored text for display: content cannot move a cursor, clear a screen or change the reading order.
 
-What a terminal would act on, and what people cannot see, is shown as it would be written in Python: `\\x1b`, `\\u202e`.
+What a terminal would act on, and what people cannot see, is shown as it would be written in Python: `\x1b`, `\u202e`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNSAFE = re.compile(
 
 
 def safe(text: str) -> str:
-    """The text on one line, with everything that could act on a terminal written out."""
+    """Return the text on one line, with all terminal control characters escaped."""
     return UNSAFE.sub(_escape_character, text)
 
 
@@ -42,7 +42,7 @@ def _escape_character(found: re.Match[str]) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns a text takes in a terminal."""
+    """Count the terminal columns of a text."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

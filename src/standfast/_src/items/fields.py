@@ -1,4 +1,4 @@
-"""Reading what a model or a program gives: typed provider objects, mappings and plain dicts, as JSON.
+"""Conversion of items from typed provider objects, mappings and plain dicts to JSON.
 
 No provider library is imported here; typed objects are known by what they can do.
 """
@@ -24,7 +24,7 @@ _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
 class ReadableItem(dict[str, Any]):
-    """A plain item whose fields can be read as attributes too, as those of a provider's typed objects are.
+    """A plain item with fields readable as attributes, like a typed object of a provider.
 
     Programs read `item.raw_item.name` and `raw_item.content[0].text`; where a model gave plain dicts, or a run was
     resumed from its JSON, that must not be an error. What is read this way is a copy below the first level.
@@ -45,11 +45,11 @@ class ReadableItem(dict[str, Any]):
         return openai_class("ResponseOutputItem", self.get("type")) or ReadableItem
 
     # Programs ask `isinstance(item.raw_item, ResponseFunctionToolCall)`, and Python then asks the object for its class.
-    # Really made of that class, an item would no longer be the dict that it is to everybody else.
+    # An item really made of that class would no longer be a dict for the rest of the program.
     __class__ = property(_apparent_class)
 
     def model_dump(self, **options: object) -> dict[str, Any]:
-        """The item as plain JSON, as a typed item gives it; what was not set is not there, whatever the options."""
+        """Return the item as plain JSON, like a typed item. Unset fields are absent, whatever the options."""
         return {name: to_plain(value) for name, value in self.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,7 +57,7 @@ class ReadableItem(dict[str, Any]):
 
 
 def readable(item: object) -> Any:
-    """A plain dict as a `ReadableItem`; anything else as it is."""
+    """Wrap a plain dict in a `ReadableItem`; return any other object unchanged."""
     return ReadableItem(item) if type(item) is dict else item
 
 
@@ -69,9 +69,9 @@ def _readable(value: object) -> Any:
 
 
 def to_plain(value: RawValue) -> JsonValue:
-    """The JSON value of anything a provider library may hand out, sharing nothing that can change.
+    """Return the JSON value of any object of a provider library. Mutable parts are copied.
 
-    What has no JSON form is passed through as it is: the one who encodes it says where it stands.
+    Values without a JSON form are returned unchanged; the encoder reports them with their path.
     """
     kind = type(value)
     if kind in _ATOMS:
@@ -103,7 +103,7 @@ def _plain_object(value: RawValue) -> JsonValue:
 
 
 def to_json_item(value: RawItem) -> Item:
-    """One item as plain JSON: from a dict, a mapping, a typed provider object, or any record with a `type`."""
+    """Convert a dict, a mapping, a typed provider object or any record with a `type` to a plain JSON item."""
     if type(value) is dict or type(value) is ReadableItem:
         return {key: inner if type(inner) in _ATOMS else to_plain(inner) for key, inner in value.items()}
     plain = to_plain(value)
@@ -118,7 +118,7 @@ def to_json_item(value: RawItem) -> Item:
 
 
 def to_input_json(value: RawItem) -> Item:
-    """One item as a provider accepts it as input: JSON, without what only ever comes out of a model."""
+    """Return an item as JSON in the form that a provider accepts as input, without output-only fields."""
     item = to_json_item(value)
     item.pop("created_by", None)
     if item.get("type") == "shell_call_output":
@@ -128,7 +128,7 @@ def to_input_json(value: RawItem) -> Item:
 
 
 def read(item: object, name: str) -> Any:
-    """A field of an item that may be a mapping or an object; None where it has no such field."""
+    """Return a field of a mapping or an object, or None if the field is missing."""
     if type(item) is dict or isinstance(item, Mapping):
         return item.get(name)
     return getattr(item, name, None)

@@ -1,11 +1,10 @@
-"""Rules about lists of items: which belong together, which are the same, and what a provider accepts.
+"""Rules about lists of items: pairs of calls and outputs, copies, and the limits of providers.
 
-Everything here is a function of its arguments, works on plain JSON items, and never changes one: an item that must
-differ is replaced by a shallow copy, all others are passed on as they are. The order of the rules is the order of use:
-`normalise` each item, `deduplicate` the list, `prune` what a provider would refuse. `Prepared` gives the same result
-for a list that grows, at the cost of what is new.
+Every function is pure, works on plain JSON items, and never changes an item: a changed item is a shallow copy, the rest
+are passed on. The order of the rules is the order of use: `normalise` each item, `deduplicate` the list, `prune` the
+items that a provider would refuse. `Prepared` gives the same result for a growing list, at the cost of the new items.
 
-Likeness is never a reason to merge (two people may both say "yes"): only an id that a provider or a call gave is.
+Equal content is never a reason to merge (two people may both say "yes"): only an id given by a provider or a call is.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def normalise(item: Item) -> Item:
 
 
 def sanitise_for_store(item: Item) -> Item | None:
-    """The item as a store may hold it; None for an approval placeholder, which must never reach one (C5)."""
+    """Return an item in storable form. Return None for an approval placeholder, never to be stored (C5)."""
     if item.get("type") == APPROVAL_PLACEHOLDER:
         return None
     if INTERNAL_KEYS.isdisjoint(item):
@@ -91,20 +90,20 @@ def sanitise_for_store(item: Item) -> Item | None:
 
 
 def omit_reasoning_id(item: Item) -> Item:
-    """A reasoning item without its id (`reasoning_item_id_policy="omit"`); any other item as it is."""
+    """Remove the id of a reasoning item (`reasoning_item_id_policy="omit"`); return any other item unchanged."""
     if item.get("type") != "reasoning" or "id" not in item:
         return item
     return {name: value for name, value in item.items() if name != "id"}
 
 
 def canonical(item: Item) -> bytes:
-    """Bytes that are equal exactly when two items say the same: keys in order, internal ones left out."""
+    """Return canonical bytes, equal exactly for items of equal content: sorted keys, no internal keys."""
     said = item if INTERNAL_KEYS.isdisjoint(item) else {k: v for k, v in item.items() if k not in INTERNAL_KEYS}
     return canonical_json.canonical_json(said)
 
 
 def is_call(item: Item) -> bool:
-    """Whether the item asks for something to be done, by us or by the provider."""
+    """Return whether an item is a request to act, for the program or for the provider."""
     return _is_call_type(item.get("type"))
 
 
@@ -113,7 +112,7 @@ def _is_call_type(kind: object) -> bool:
 
 
 def call_key(item: Item) -> Key | None:
-    """What a call is answered under: (type of the call, its id); None for anything that needs no answer."""
+    """Return the key that answers a call: its type and id. Return None if the item needs no answer."""
     kind = item.get("type")
     if kind not in CALL_OUTPUTS:
         return None
@@ -125,7 +124,7 @@ def call_key(item: Item) -> Key | None:
 
 
 def output_key(item: Item) -> Key | None:
-    """The key of the call that this item answers; None for anything that is no answer."""
+    """Return the key of the call that an item answers, or None if the item is not an answer."""
     kind = OUTPUT_CALLS.get(item.get("type") or "")
     if kind is None:
         return None
@@ -141,7 +140,7 @@ def output_key(item: Item) -> Key | None:
 
 
 def owner_key(item: Item) -> Key | None:
-    """The key of the program that made this call, where one did."""
+    """Return the key of the program that made a call, or None if no program did."""
     caller = item.get("caller")
     if type(caller) is dict and caller.get("type") == "program":
         return ("program", str(caller.get("caller_id")))
@@ -149,9 +148,9 @@ def owner_key(item: Item) -> Key | None:
 
 
 def identity(item: Item) -> Key | None:
-    """What makes two items the same one: call id and type, else provider id and type, else approval request id.
+    """Return the identity of an item: its call id and type, else provider id and type, else approval request id.
 
-    None for messages, which are never merged, and for items without any id.
+    Items of equal identity are the same item. None for messages, never merged, and for items without any id.
     """
     kind = item.get("type")
     if kind == "message" or (kind is None and "role" in item and "call_id" not in item):
@@ -174,10 +173,11 @@ def identity(item: Item) -> Key | None:
 
 
 def deduplicate(items: Iterable[Item]) -> list[Item]:
-    """The list with one item for each identity, the latest value (C2).
+    """Keep one item for each identity, with the latest value (C2).
 
-    Calls and reasoning keep their earliest place, since what follows depends on them; others move to their latest. A
-    call id that is used again after its output is another call, unless all of both is repeated (see below).
+    Calls and reasoning keep their earliest place, because later items depend on them; any other item moves to its
+    latest place. A call id used again after its output is a new call, unless call and output are both repeated (see
+    below).
     """
     items = _without_repeated_pairs(list(items))
     found: list[Item | None] = []
@@ -211,10 +211,10 @@ def deduplicate(items: Iterable[Item]) -> list[Item]:
 
 
 def _without_repeated_pairs(items: list[Item]) -> list[Item]:
-    """The list without the later copies of a call and its output, where the provider's id and all else are equal.
+    """Remove later copies of a call and its output if the provider's id and all other content are equal.
 
-    That is one call given again, as `to_input_list()` beside `session=` gives it: a provider numbers the calls of each
-    request anew, perhaps, but does not use an item's id twice, and refuses a request that does.
+    Such a pair is one call given again, as `to_input_list()` beside `session=` gives it. A provider may number the
+    calls of each request from the start, but does not use an item's id twice, and refuses a request with a repeated id.
     """
     used = Counter(provider_id for item in items if (provider_id := _id_of_call(item)) is not None)
     if len(used) == used.total():
@@ -231,7 +231,7 @@ def _without_repeated_pairs(items: list[Item]) -> list[Item]:
 
 
 def _id_of_call(item: Item) -> str | None:
-    """The provider's id of a call that has a call id too; None for other items, and for the placeholder."""
+    """Return the provider's id of a call with a call id; None for any other item and for the placeholder."""
     found = item.get("id")
     if not isinstance(found, str) or not found or found == PLACEHOLDER_ID or not item.get("call_id"):
         return None
@@ -239,7 +239,9 @@ def _id_of_call(item: Item) -> str | None:
 
 
 def _by_call_id(item: Item, key: Key) -> tuple[Key | None, Key | None]:
-    """The call that this item is, and the one it answers, where both are known by a call id; `key` is its identity."""
+    """Return the key of the call itself and of the call it answers, if known by a call id. `key` is the item's
+    identity.
+    """
     if len(key) != 2:
         return None, None  # known by the provider's own id: that is not used again
     asks = call_key(item)
@@ -247,8 +249,10 @@ def _by_call_id(item: Item, key: Key) -> tuple[Key | None, Key | None]:
 
 
 def without_more_copies(items: Sequence[Item], given: Iterable[Item]) -> list[Item]:
-    """The list without what stands in it more often than it was given, of items that have an identity: a provider
-    refuses the second copy. The first ones stay. Messages are never merged, and what was changed is somebody's own."""
+    """Remove items with an identity that occur more often than in `given`: a provider refuses the second copy.
+
+    The first copies stay. Messages are never merged, and a changed item is the program's own.
+    """
     left = Counter(canonical(item) for item in given if identity(item) is not None)
     kept: list[Item] = []
     for item in items:
@@ -262,7 +266,9 @@ def without_more_copies(items: Sequence[Item], given: Iterable[Item]) -> list[It
 
 
 def pair(items: Sequence[Item]) -> dict[int, int]:
-    """The place of each answered call, with the place of its answer: it belongs to the nearest open call before it."""
+    """Map the place of each answered call to the place of its answer. An answer belongs to the nearest open call before
+    it.
+    """
     waiting: dict[Key, list[int]] = {}
     pairs: dict[int, int] = {}
     for place, item in enumerate(items):
@@ -277,7 +283,7 @@ def pair(items: Sequence[Item]) -> dict[int, int]:
 
 
 class LeftOut(NamedTuple):
-    """An item that a request leaves out, and why."""
+    """An item left out of a request, and the reason."""
 
     item: Item
     reason: str
@@ -295,18 +301,18 @@ BEGINS_A_TURN: frozenset[str] = frozenset({"user", "system", "developer"})
 
 
 def prune(items: Sequence[Item]) -> tuple[list[Item], list[LeftOut]]:
-    """What a provider accepts of this list, and what had to be left out of it (C8, D12).
+    """Split a list into items that a provider accepts and items left out (C8, D12).
 
-    Left out are calls without an output, the reasoning right before them, outputs without a call before them, what a
-    program made that is not in the list, and reasoning that the next turn follows. Reasoning stays if any call of those
-    right behind it stays: a provider refuses a call without its reasoning. At the end of the list it stays, too: what
-    it leads to may come. A program still at work stays if anything it made stays.
+    Left out are: calls without an output, the reasoning right before them, outputs without an earlier call, calls of a
+    program that is not in the list, and reasoning followed by the next turn. Reasoning stays if any of the calls right
+    behind it stays, because a provider refuses a call without its reasoning. Reasoning at the end of the list stays
+    too: its call may still come. A program still at work stays if any of its calls stays.
     """
     return _judge(items).split()
 
 
 class _Judged(NamedTuple):
-    """A list with its verdicts: what is `dropped`, by place; `unanswered` calls; programs, and who owns kept items."""
+    """A list with its verdicts: `dropped` items by place, `unanswered` calls, programs, and owners of kept items."""
 
     items: Sequence[Item]
     dropped: Mapping[int, str] = MappingProxyType({})
@@ -327,7 +333,7 @@ _NONE: frozenset[Key] = frozenset()
 
 
 def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iterable[Key] = _NONE) -> _Judged:
-    """The verdict on each item, given the programs that came before and those of them still at work."""
+    """Decide about each item, given the earlier `programs` and the programs still `at_work`."""
     dropped: dict[int, str] = {}
     waiting: dict[Key, list[int]] = {}
     owned: dict[Key, list[int]] = {}
@@ -381,7 +387,7 @@ def _judge(items: Sequence[Item], programs: Iterable[Key] = _NONE, at_work: Iter
 
 
 def _drop_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
-    """Also drop the reasoning that led to nothing but dropped calls."""
+    """Also drop reasoning if all calls right behind it are dropped."""
     end = 0
     for place in sorted(place for place in dropped if is_call(items[place])):
         if place < end:
@@ -399,10 +405,10 @@ def _drop_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
 
 
 def rest_of_reply(before: Item, items: Sequence[Item]) -> int:
-    """How many of the first items belong to the same reply as `before`, which stood right before them.
+    """Count the first items that belong to the same reply as `before`, the item right before them.
 
-    A provider refuses a call or a message without the reasoning it came from, which is `before` or stands before it.
-    Two messages of an assistant are taken for two replies: an application may have written them.
+    A provider refuses a call or a message without its reasoning, which is `before` or stands earlier. Two messages of
+    an assistant are taken for two replies: an application may have written them.
     """
     if not items or not (before.get("type") == "reasoning" or is_call(before) or is_call(items[0])):
         return 0
@@ -412,12 +418,12 @@ def rest_of_reply(before: Item, items: Sequence[Item]) -> int:
 
 
 def begins_or_answers(item: Item) -> bool:
-    """Whether an item belongs to no reply: a message that begins a turn, or the output of a call."""
+    """Return whether an item belongs to no reply: a message that begins a turn, or the output of a call."""
     return item.get("role") in BEGINS_A_TURN or item.get("type") in ANSWERS
 
 
 def _drop_cut_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
-    """Also drop the reasoning that the next turn follows: a reply ended in it, or a callback left it there."""
+    """Also drop reasoning directly followed by the next turn: left by a reply that ended early, or by a callback."""
     is_cut = False
     for place in range(len(items) - 1, -1, -1):
         if place in dropped:
@@ -432,11 +438,11 @@ def _drop_cut_reasoning(items: Sequence[Item], dropped: dict[int, str]) -> None:
 
 
 class Prepared:
-    """`prune(deduplicate(normalised items))` of a list that grows, at the cost of what is new.
+    """Incremental `prune(deduplicate(normalised items))` of a growing list, at the cost of the new items.
 
-    What is new is judged together with the run of calls, reasoning and items left out that the list ended with, since
-    only those are open to judgement still. The exceptions (an id seen before, an output that answers a call already
-    left out) are rare, and then everything is judged again by the functions above; so the result is theirs, always.
+    New items are judged together with the open end of the list: its last run of calls, reasoning and left-out items.
+    Only those can still change. In the rare exceptions (an id seen before, an output for a call already left out)
+    everything is judged again by the functions above, so the result always equals theirs.
     """
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
@@ -481,7 +487,7 @@ class Prepared:
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """What is not in the list, and why."""
+        """Items left out of the list, with reasons."""
         return self._left.copy()
 
     def __len__(self) -> int:
@@ -522,7 +528,7 @@ class Prepared:
                 self._call_ids.add(provider_id)
 
     def _is_new(self, item: Item, key: Key) -> bool:
-        """Whether `deduplicate` would leave everything before this item as it is; notes that it was seen."""
+        """Return whether `deduplicate` would keep all earlier items unchanged, and remember the item."""
         asks, answers = _by_call_id(item, key)
         if asks is not None:
             if asks in self._open:
@@ -536,7 +542,7 @@ class Prepared:
         return True
 
     def _advance_tail(self, judged: _Judged) -> None:
-        """Find the new open end; remember what stands open before it."""
+        """Find the new open end, and remember the calls still open before it."""
         items, dropped = judged.items, judged.dropped
         start = len(items)
         while start > 0 and (

@@ -1,8 +1,8 @@
-"""The one table of item kinds: what an item of the wire is called in a run, and the class that shows it.
+"""The table of item kinds: from the type on the wire to the name in a run and the class of the run item.
 
-An item's `type` on the wire does not say everything: whether a function call is a handoff, and whether its output
-completed one, is known only to who knows the agent's handoffs. Those kinds are named by the caller; all others are
-here, so that a run that is read back calls an item what it was called when it arrived.
+The wire type does not tell a handoff from a function call, nor a completed handoff from any other output: that needs
+the agent's handoffs, so the caller names these kinds. All other kinds are listed here, so that a restored run uses the
+same kinds as the original run.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from standfast._src.items.items import (
 
 @dataclass(frozen=True, slots=True)
 class ItemKind:
-    """One kind of item: its public name in a run, its class, and whether a provider's own tool made it."""
+    """A kind of item: its public name in a run, its class, and the hosted flag."""
 
     name: str
     shown_as: Callable[..., RunItem]
     """The run item class: called with an agent and the raw item."""
     is_hosted: bool = False
-    """Whether a provider's tool was at work, so that a reply with nothing else in it is no answer yet."""
+    """True if a provider's own tool was at work: a reply with nothing else in it is not an answer yet."""
 
 
 TOOL_CALL = ItemKind("tool_call_item", ToolCallItem, is_hosted=True)
@@ -68,12 +68,12 @@ def kind_of(item: object) -> ItemKind:
 
 
 def output_of(item: object) -> JsonValue:
-    """What an item says that a call came to: a tool's output, or the result of a program that the provider ran."""
+    """Return the result of a call: a tool's output, or the result of a program run by the provider."""
     return read(item, "result" if read(item, "type") == "program_output" else "output")
 
 
 def build_run_item(kind_name: str, agent: object, raw_item: RawItem) -> RunItem:
-    """The run item for a raw item that a run knows by this kind."""
+    """Build the run item of a known kind from a raw item."""
     if kind_name == "tool_call_output_item":
         return ToolCallOutputItem(agent, raw_item, output_of(raw_item))
     return _CLASSES.get(kind_name, ToolCallItem)(agent, raw_item)

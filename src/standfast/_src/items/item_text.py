@@ -1,4 +1,4 @@
-"""What an item says, as text: for a line in a listing, and to look for words in."""
+"""Text of an item, for listings and full-text search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST_WORDS_MAX = 120  # one line of a listing, also in a wide terminal
 
 
 def text_of_item(item: Item) -> str:
-    """The words of an item: of a message its text, of a call its tool and arguments, of an output what came back."""
+    """Return the words of an item: a message's text, a call's tool and arguments, an output's result."""
     return "\n".join(_texts(item))
 
 
@@ -35,7 +35,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def first_words(items: list[Item]) -> str:
-    """One line that tells what a conversation is about: what the first person in it said, else its first words."""
+    """Return a one-line title of a conversation: the first user message, else the first words of any item."""
     people = [item for item in items if item.get("role") == "user"]
     for item in people or items:
         line = " ".join(text_of_item(item).split())
@@ -45,7 +45,7 @@ def first_words(items: list[Item]) -> str:
 
 
 def excerpt(text: str, words: str, around: int = 40) -> str:
-    """The line around the first place where these words stand, in any case; "" if they do not."""
+    """Return the text around the first match of `words`, ignoring case; "" without a match."""
     line = " ".join(text.split())
     folded, wanted = line.casefold(), " ".join(words.split()).casefold()
     place = folded.find(wanted)

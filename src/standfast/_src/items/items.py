@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from standfast._src.base.errors import ModelBehaviorError, StandfastError
 from standfast._src.base.json_values import Item
-from standfast._src.items.fields import (  # items and how they are read belong together, for whoever imports them
+from standfast._src.items.fields import (  # re-exported: importers need items and their readers together
     RawItem as RawItem,
     ReadableItem as ReadableItem,
     read as read,
@@ -46,7 +46,7 @@ class _Releasable:
     _released: dict[str, weakref.ref[Any]]
 
     def release_agent(self) -> None:
-        """Hold the agent only weakly from now on: it can be freed, and reads as None once it is."""
+        """Replace the strong reference to the agent by a weak one. A freed agent reads as None."""
         if hasattr(self, "_released"):
             return
         self._released = {}
@@ -70,7 +70,7 @@ class _Releasable:
 
 @dataclass(slots=True, repr=False)
 class RunItemBase(_Releasable, Generic[T]):
-    """What all run items have: the agent that made it, and the raw item."""
+    """Base of all run items: the responsible agent, and the raw item."""
 
     agent: Any
     raw_item: T
@@ -86,7 +86,7 @@ class RunItemBase(_Releasable, Generic[T]):
 
 @dataclass(slots=True, repr=False)
 class InputItem(RunItemBase[TResponseInputItem]):
-    """Input that a run admitted after it had begun (`RunState.add_input`)."""
+    """Input admitted to a running run (`RunState.add_input`)."""
 
     type: Literal["input_item"] = "input_item"
     input_id: str = ""
@@ -101,7 +101,7 @@ class MessageOutputItem(RunItemBase[RawItem]):
 
 @dataclass(slots=True, repr=False)
 class ReasoningItem(RunItemBase[RawItem]):
-    """What the model thought before it answered or called."""
+    """Reasoning of the model before an answer or a call."""
 
     type: Literal["reasoning_item"] = "reasoning_item"
 
@@ -115,14 +115,14 @@ class ToolSearchCallItem(RunItemBase[RawItem]):
 
 @dataclass(slots=True, repr=False)
 class ToolSearchOutputItem(RunItemBase[RawItem]):
-    """The tools that a tool search loaded."""
+    """Tools loaded by a tool search."""
 
     type: Literal["tool_search_output_item"] = "tool_search_output_item"
 
 
 @dataclass(slots=True, repr=False)
 class HandoffCallItem(RunItemBase[RawItem]):
-    """The model asked to hand over to another agent."""
+    """Request of the model to hand over to another agent."""
 
     type: Literal["handoff_call_item"] = "handoff_call_item"
 
@@ -139,7 +139,7 @@ class HandoffOutputItem(RunItemBase[TResponseInputItem]):
 
 
 class ToolOriginType(str, enum.Enum):  # noqa: UP042 — StrEnum prints another repr than the SDK's enum
-    """Where a tool comes from."""
+    """Source of a tool: a function, an MCP server or another agent."""
 
     FUNCTION = "function"
     MCP = "mcp"
@@ -148,7 +148,7 @@ class ToolOriginType(str, enum.Enum):  # noqa: UP042 — StrEnum prints another 
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
-    """Where a tool comes from, and under which name there."""
+    """Source of a tool, and its name there."""
 
     type: ToolOriginType
     mcp_server_name: str | None = None
@@ -156,7 +156,7 @@ class ToolOrigin:
     agent_tool_name: str | None = None
 
     def to_json_dict(self) -> dict[str, str]:
-        """The origin as plain JSON, without what is not known."""
+        """Return the origin as plain JSON, without unknown fields."""
         values = {
             "type": ToolOriginType(self.type).value,
             "mcp_server_name": self.mcp_server_name,
@@ -167,7 +167,7 @@ class ToolOrigin:
 
     @classmethod
     def from_json_dict(cls, data: object) -> ToolOrigin | None:
-        """The origin that `to_json_dict` gave; None for anything else."""
+        """Restore an origin from the result of `to_json_dict`; return None for any other value."""
         if not isinstance(data, Mapping):
             return None
         try:
@@ -194,13 +194,13 @@ class ToolCallItem(RunItemBase[RawItem]):
 
     @property
     def call_id(self) -> str | None:
-        """What the call's output refers to it by."""
+        """Id by which the call's output refers to the call."""
         return _call_id(self.raw_item)
 
 
 @dataclass(slots=True, repr=False)
 class ToolCallOutputItem(RunItemBase[RawItem]):
-    """What a tool returned: `output` as the tool returned it, `raw_item` as the model is told."""
+    """Result of a tool: `output` as the tool returned it, `raw_item` as the model reads it."""
 
     output: Any
     type: Literal["tool_call_output_item"] = "tool_call_output_item"
@@ -209,7 +209,7 @@ class ToolCallOutputItem(RunItemBase[RawItem]):
 
     @property
     def call_id(self) -> str | None:
-        """The call this is the output of."""
+        """Id of the answered call."""
         return _call_id(self.raw_item)
 
 
@@ -243,7 +243,7 @@ class CompactionItem(RunItemBase[RawItem]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ToolApprovalItem(RunItemBase[RawItem]):
-    """A call that waits for a person. Two of them are the same only if they are the same object."""
+    """A tool call waiting for an operator's decision. Equality is object identity."""
 
     tool_name: str | None = None
     type: Literal["tool_approval_item"] = "tool_approval_item"
@@ -278,19 +278,19 @@ class ToolApprovalItem(RunItemBase[RawItem]):
 
     @property
     def name(self) -> str | None:
-        """The name of the tool that waits."""
+        """Name of the waiting tool."""
         return self.tool_name
 
     @property
     def qualified_name(self) -> str | None:
-        """The tool's name with its namespace, where it has one."""
+        """Name of the tool, prefixed by a namespace if any."""
         if self.tool_name and self.tool_namespace and self.tool_namespace != self.tool_name:
             return f"{self.tool_namespace}.{self.tool_name}"
         return self.tool_name
 
     @property
     def arguments(self) -> str | None:
-        """The arguments as the model wrote them; JSON text where it gave something else than text."""
+        """Arguments as written by the model; JSON text for a value other than text."""
         for name in ("arguments", "params", "input"):
             value = read(self.raw_item, name)
             if value is not None:
@@ -299,7 +299,7 @@ class ToolApprovalItem(RunItemBase[RawItem]):
 
     @property
     def call_id(self) -> str | None:
-        """What a decision about this call refers to it by."""
+        """Id by which a decision refers to the call."""
         return _call_id(self.raw_item)
 
     def to_input_item(self) -> TResponseInputItem:
@@ -339,7 +339,7 @@ def _call_id(raw: object) -> str | None:
 
 @dataclass(slots=True)
 class ModelResponse:
-    """One reply of a model: its output items, what it cost, and the ids the provider gave it."""
+    """A model's reply: output items, usage, and the provider's ids."""
 
     output: list[RawItem]
     usage: Usage
@@ -393,40 +393,40 @@ class ItemHelpers:
 
     @classmethod
     def extract_last_text(cls, message: RawItem) -> str | None:
-        """The text of the last part; None if that is no text."""
+        """Return the text of the last part, or None for a part without text."""
         parts = _parts(message)
         return _texts(parts[-1:], "text")
 
     @classmethod
     def extract_text(cls, message: RawItem) -> str | None:
-        """All text of a message; None if it has none."""
+        """Return all text of a message, or None without text."""
         return _texts(_parts(message), "text") or None
 
     @classmethod
     def extract_refusal(cls, message: RawItem) -> str | None:
-        """The words the model refused with; None if it did not."""
+        """Return the text of a refusal, or None if the model did not refuse."""
         return _texts(_parts(message), "refusal") or None
 
     @classmethod
     def input_to_new_input_list(cls, input: str | list[TResponseInputItem]) -> list[TResponseInputItem]:
-        """The input as a list of its own: a text becomes one user message, items become fresh JSON."""
+        """Return the input as a new list: a text becomes one user message, items become fresh JSON."""
         if isinstance(input, str):
             return [{"content": input, "role": "user"}]
         return [to_json_item(item) for item in input]
 
     @classmethod
     def text_message_outputs(cls, items: list[RunItem]) -> str:
-        """The text of all messages among these items."""
+        """Join the text of all messages among `items`."""
         return "".join(cls.text_message_output(item) for item in items if isinstance(item, MessageOutputItem))
 
     @classmethod
     def text_message_output(cls, message: MessageOutputItem) -> str:
-        """The text of one message."""
+        """Return the text of a message."""
         return _texts(_parts(message.raw_item), "text") or ""
 
     @classmethod
     def tool_call_output_item(cls, tool_call: object, output: object) -> TResponseInputItem:
-        """The item that answers this function call with this output."""
+        """Build the item that answers a function call with `output`."""
         made: Item = {
             "call_id": read(tool_call, "call_id"),
             "output": tool_output(output),
@@ -439,7 +439,7 @@ class ItemHelpers:
 
 
 def call_output_item(call: object, output: object) -> Item:
-    """The item that answers this call with this output, of the type that its own type asks for."""
+    """Build the item that answers a call with `output`. The call's type decides the item's type."""
     made = ItemHelpers.tool_call_output_item(call, output)
     made["type"] = CALL_OUTPUTS.get(str(read(call, "type")), "function_call_output")
     return made

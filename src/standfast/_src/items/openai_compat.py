@@ -1,9 +1,9 @@
-"""Small records that behave as classes of the `openai` package do, without needing it.
+"""Records that behave like classes of the `openai` package, without requiring the package.
 
-Programs written for the SDK compare usage details and reasoning settings with objects of `openai`, ask
-`isinstance`, and call `model_dump`. Where that package is loaded, these values are made of its own classes; where it is
-not, nobody can have asked, and a record of ours with the same attributes, `model_dump` and equality stands in. So
-nothing here ever imports `openai`: a program with another provider does not pay for it.
+Programs written for the SDK compare usage details and reasoning settings with objects of `openai`, ask `isinstance`,
+and call `model_dump`. If that package is loaded, the values are instances of its classes. If not, no program can have
+asked, and a record with the same attributes, `model_dump` and equality stands in. Nothing here imports `openai`: a
+program with another provider does not pay for the import.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, cast, get_args
 
 
 class _Shape:
-    """What a record of ours shares with the pydantic model it stands in for."""
+    """Behaviour shared by the stand-ins for pydantic models of `openai`."""
 
     __slots__ = ()
 
     def model_dump(self, **options: object) -> dict[str, Any]:
-        """The fields as a dict; `exclude_none` and `exclude_unset` leave out what is None."""
+        """Return the fields as a dict. `exclude_none` and `exclude_unset` leave out fields of value None."""
         values = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
         sparse = options.get("exclude_none") or options.get("exclude_unset")
         return {name: value for name, value in values.items() if value is not None} if sparse else values
@@ -35,7 +35,7 @@ class _Shape:
 
 @dataclass(slots=True, eq=False)
 class InputTokensDetails(_Shape):
-    """How many of the input tokens were read from, or written to, the provider's prompt cache."""
+    """Counts of input tokens read from, or written to, the provider's prompt cache."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
@@ -43,14 +43,14 @@ class InputTokensDetails(_Shape):
 
 @dataclass(slots=True, eq=False)
 class OutputTokensDetails(_Shape):
-    """How many of the output tokens were spent on reasoning."""
+    """Count of output tokens spent on reasoning."""
 
     reasoning_tokens: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Reasoning(_Shape):
-    """How a reasoning model is to think: `effort`, and the summary to give."""
+    """Settings of a reasoning model: `effort`, and the summary to give."""
 
     effort: str | None = None
     summary: str | None = None
@@ -62,22 +62,22 @@ _REASONING = "openai.types.shared.reasoning"
 
 
 def input_details(cached_tokens: int = 0, cache_write_tokens: int = 0) -> InputTokensDetails:
-    """Details of input tokens: of openai's class where that is loaded, else ours."""
+    """Build details of input tokens, of openai's class if loaded, else of the class here."""
     return input_details_class()(cached_tokens=cached_tokens, cache_write_tokens=cache_write_tokens)
 
 
 def output_details(reasoning_tokens: int = 0) -> OutputTokensDetails:
-    """Details of output tokens: of openai's class where that is loaded, else ours."""
+    """Build details of output tokens, of openai's class if loaded, else of the class here."""
     return output_details_class()(reasoning_tokens=reasoning_tokens)
 
 
 def input_details_class() -> type[InputTokensDetails]:
-    """The class of which `input_details` are made now."""
+    """Return the class that `input_details` uses at present."""
     return _class(_USAGE, "InputTokensDetails") or InputTokensDetails
 
 
 def output_details_class() -> type[OutputTokensDetails]:
-    """The class of which `output_details` are made now."""
+    """Return the class that `output_details` uses at present."""
     return _class(_USAGE, "OutputTokensDetails") or OutputTokensDetails
 
 
@@ -108,9 +108,9 @@ _classes: dict[str, dict[str, type[Any]]] = {}
 
 
 def openai_class(union: str, kind: object) -> type[Any] | None:
-    """openai's class for an item or event of this type, where that package is loaded; None for any other.
+    """Return openai's class for an item or event of a type, or None if unknown or not loaded.
 
-    `union` is its name for all of them: `ResponseOutputItem` or `ResponseStreamEvent`.
+    `union` names openai's union of all such classes: `ResponseOutputItem` or `ResponseStreamEvent`.
     """
     module = sys.modules.get("openai.types.responses")
     if module is None or not isinstance(kind, str):
@@ -125,7 +125,7 @@ def openai_class(union: str, kind: object) -> type[Any] | None:
 
 
 def _members(union: object) -> Iterator[Any]:
-    """The models of a union, however it is annotated."""
+    """Yield the models of a union, annotated or not."""
     if hasattr(union, "model_fields"):
         if "type" in union.model_fields:
             yield union

@@ -1,12 +1,11 @@
-"""What has to leave a stored history so that a provider accepts it: by the rules of requests, and two more.
+"""Rules for repairing a stored history: the rules of requests, and two more.
 
-Requests leave out what `deduplicate` merges and `prune` drops, each time anew. A history that is mended for good must
-also lose what requests pass on and a provider refuses: an item that stands there twice under the id its provider gave
-it, and reasoning at its end. (Requests pass those on because a run cannot tell a copy from a provider that gives every
-item the same id, and must not drop what has only just arrived. Whoever mends looks at a history at rest, and can take
-it back.)
+Each request leaves out the items that `deduplicate` merges and `prune` drops. A permanent repair must also remove items
+that requests pass on and a provider refuses: a second item with the same provider id, and reasoning at the end.
+Requests pass those on because a run cannot tell a copy from a provider that gives every item the same id, and must not
+drop an item that has just arrived. A repair sees a history at rest, and can be undone.
 
-Everything here is a function of its arguments.
+Every function is pure.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ SECOND_COPY = "another copy of an item with the same id"
 
 
 class Verdict(NamedTuple):
-    """What stays of a list of items, by their places: in the order in which it is to stand; and why the rest leaves.
+    """Verdict on a list of items, by place: the order of those to keep, and the reason for each removal.
 
-    The order is that of the list, but where a later copy of a call says something else than the earlier one: then the
-    later one stands in the earlier one's place.
+    The order is that of the list, with one exception: a later copy of a call with different content replaces the
+    earlier copy in the earlier place.
     """
 
     order: list[int]
@@ -39,7 +38,7 @@ class Verdict(NamedTuple):
 
 
 def judge(items: Sequence[Item]) -> Verdict:
-    """What stays of these items, each of which must be an object of its own; in time proportional to their number."""
+    """Decide which items to keep, in linear time. Each item must be a separate object."""
     places = {id(item): place for place, item in enumerate(items)}
     merged = [places[id(item)] for item in deduplicate(items)]
     if len(merged) < len(items):
@@ -55,7 +54,7 @@ def judge(items: Sequence[Item]) -> Verdict:
 
 
 def _put_in_order(items: Sequence[Item], merged: list[int]) -> list[int]:
-    """Let an earlier copy stay where it stands if the one that would take its place says the same."""
+    """Keep an earlier copy in its place if the replacing copy has equal content."""
     staying = set(merged)
     gone: dict[object, list[int]] = {}
     for place in range(len(items) - 1, -1, -1):
@@ -77,7 +76,7 @@ def _put_in_order(items: Sequence[Item], merged: list[int]) -> list[int]:
 
 
 def _lowest_behind(places: Sequence[int]) -> list[int]:
-    """For each, the lowest number behind it."""
+    """Return, for each place, the lowest number behind it."""
     lowest, found = len(places) * 2 + max(places, default=0), [0] * len(places)
     for number in range(len(places) - 1, -1, -1):
         found[number] = lowest
@@ -101,7 +100,7 @@ def _without_repeated_ids(items: Sequence[Item], order: list[int]) -> list[int]:
 
 
 def _without_last_reasoning(items: Sequence[Item], order: list[int], leaving: dict[int, str]) -> list[int]:
-    """Without reasoning that ends the list: of a history at rest nothing comes behind it. Notes why."""
+    """Remove reasoning that ends the list, and note the reason: in a history at rest no item follows."""
     end = len(order)
     while end and items[order[end - 1]].get("type") == "reasoning":
         end -= 1

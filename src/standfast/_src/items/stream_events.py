@@ -1,7 +1,7 @@
-"""What a watcher of a run sees, under the SDK's public names.
+"""Stream events of a run, under the SDK's public names.
 
-Three kinds: what the model streams, untouched; a run item when it is made; the agent when it changes. `event_for` says
-which name an item is announced under, or that it is not announced at all.
+Three kinds: raw events of the model's stream, untouched; a run item, when made; the agent, when changed. `event_for`
+returns the announcement of an item, or None.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RunItemEventName: TypeAlias = Literal[
 
 @dataclass(slots=True)
 class RawResponsesStreamEvent:
-    """One event of the model's own stream, as the model gave it."""
+    """A raw event of the model's own stream."""
 
     data: Any
     type: Literal["raw_response_event"] = "raw_response_event"
@@ -46,7 +46,7 @@ class RunItemStreamEvent:
 
 @dataclass(slots=True)
 class AgentUpdatedStreamEvent:
-    """Another agent is now in charge (also said once, of the first one, at the start)."""
+    """Change of the agent in charge; also emitted once at the start, for the first agent."""
 
     new_agent: Any
     type: Literal["agent_updated_stream_event"] = "agent_updated_stream_event"
@@ -73,6 +73,6 @@ EVENT_NAMES: dict[str, RunItemEventName] = {
 
 
 def event_for(item: RunItem) -> RunItemStreamEvent | None:
-    """The event that announces this item; None for items that are not announced."""
+    """Build the event that announces an item, or return None for an item without an announcement."""
     name = EVENT_NAMES.get(item.type)
     return None if name is None else RunItemStreamEvent(name, item)

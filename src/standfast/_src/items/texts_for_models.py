@@ -1,7 +1,7 @@
-"""Every sentence that a model reads from us and not from the application, and the one place to set them.
+"""Every sentence that a model reads from standfast instead of the application, and the setter for them.
 
-The words are our own. Somebody whose prompts or evaluations depend on others puts theirs in with `set_model_texts`,
-once, before runs begin. What belongs to one tool or one run has a setting of its own there, which wins over these.
+An application whose prompts or evaluations depend on other words sets its own with `set_model_texts`, once, before runs
+begin. A setting of a single tool or run has precedence over these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from standfast._src.base.errors import InvalidSettingError, SettingTypeError
 
 @dataclass(frozen=True, slots=True)
 class ModelTexts:
-    """The sentences. What stands in braces is filled in; `{{` is a brace."""
+    """Sentences for the model. Names in braces are filled in; `{{` is a literal brace."""
 
     tool_failed: str = "The tool failed: {error}"
     """A tool raised. One tool's: `failure_error_function`; one run's: `RunConfig.tool_error_formatter`."""
@@ -113,10 +113,10 @@ class _Current:
 
 
 def set_model_texts(**texts: str) -> ModelTexts:
-    """Put sentences of your own in the place of ours, for this process; returns all of them.
+    """Replace sentences for models in this process, and return all sentences.
 
-    Called without any, ours are back. Raises SettingTypeError for a sentence that does not exist, and
-    InvalidSettingError for one whose braces name something else than ours do.
+    A call without arguments restores the defaults. Raises SettingTypeError for an unknown sentence, and
+    InvalidSettingError for a sentence whose braces name other values than the default's.
     """
     names = {one.name for one in fields(ModelTexts)}
     unknown = sorted(set(texts) - names)
@@ -138,11 +138,11 @@ def set_model_texts(**texts: str) -> ModelTexts:
 
 
 def model_text(name: str, **values: object) -> str:
-    """The sentence of this name, filled in."""
+    """Return the sentence of a name, filled in."""
     text: str = getattr(_Current.texts, name)
     return text.format(**values)
 
 
 def known_texts(*names: str) -> set[str]:
-    """The sentences of these names that may stand in a history: ours, and those that are set now."""
+    """Return the possible stored forms of the named sentences: the defaults and the current texts."""
     return {getattr(texts, name) for texts in (DEFAULT_TEXTS, _Current.texts) for name in names}

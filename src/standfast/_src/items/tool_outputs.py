@@ -1,4 +1,4 @@
-"""What a tool may return besides text, and how a model is told of it: text, image and file parts."""
+"""Tool outputs besides text: text, image and file parts, and their form for the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standfast._src.items.fields import read
 
 @dataclass(kw_only=True)
 class ToolOutputText:
-    """Text for the model, as one part of a tool's output."""
+    """Text for the model, as a part of a tool's output."""
 
     type: Literal["text"] = "text"
     text: str
@@ -73,7 +73,7 @@ class ToolOutputFileContentDict(TypedDict):
     filename: NotRequired[str]
 
 
-# kind: the fields of which one must be there, then the others
+# kind: the fields of which one is required, then the optional fields
 _PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "text": (("text",), ()),
     "image": (("image_url", "file_id"), ("detail",)),
@@ -82,9 +82,9 @@ _PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def tool_output(value: object) -> str | list[Item]:
-    """What the model is told that a tool returned: text, or a list of text, image and file parts.
+    """Convert a tool's return value for the model: to text, or to a list of text, image and file parts.
 
-    One such part, or a list of nothing but such parts, is structured; anything else is `str(value)`.
+    A single part, or a list of only such parts, is structured; any other value becomes `str(value)`.
     """
     if isinstance(value, str):
         return value

@@ -1,9 +1,9 @@
-"""What model calls cost: token counts of one request, and their sum over a run.
+"""Cost of model calls: token counts of a request, and their sum over a run.
 
-These are plain records with the SDK's attribute names; no provider library is needed to make one (`openai_shapes`
-says how their details still are what the SDK's are). Anything that looks
-like a provider's usage (an object or a mapping, in the Responses or the Chat Completions spelling) is read once by
-`Usage.from_provider`; from then on only these types are added up. A run's usage changes by `add` and nothing else.
+These are plain records with the SDK's attribute names; no provider library is needed to make one (`openai_compat` makes
+their details instances of the SDK's classes where needed). A provider's usage (an object or a mapping, in the Responses
+or the Chat Completions spelling) is read once by `Usage.from_provider`; from then on only these types are added up. A
+run's usage changes only by `add`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from standfast._src.items.openai_compat import (
 
 
 class _Counts(tuple[int, ...]):
-    """The counts of details, in their place until somebody reads those: openai's classes check what they are given."""
+    """Raw counts stored in place of details until first read, because openai's classes validate their arguments."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ _NO_OUTPUT: _Details = _Counts((0,))
 
 @dataclass(slots=True)
 class RequestUsage:
-    """The tokens of one request. Never changed once it is part of a `Usage`."""
+    """Tokens of a single request. Never changed once part of a `Usage`."""
 
     input_tokens: int
     output_tokens: int
@@ -59,7 +59,7 @@ class RequestUsage:
 
 @dataclass(slots=True)
 class Usage:
-    """Tokens and requests of one reply, or of a whole run; `request_usage_entries` has one entry for each request."""
+    """Tokens and requests of a reply, or of a whole run; `request_usage_entries` has an entry for each request."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -78,9 +78,9 @@ class Usage:
             self.output_tokens_details = _output_details(of_output)
 
     def add(self, other: Usage) -> None:
-        """Add another usage to this one: counts are summed, entries copied behind the ones here.
+        """Add another usage: sum the counts, and append copies of its entries.
 
-        A single request with tokens that brings no entry of its own becomes one entry.
+        A single request with tokens but without an entry becomes an entry.
         """
         (cached, written), (reasoned,) = _counts_of(other)
         tokens_in, tokens_out = other.input_tokens or 0, other.output_tokens or 0
@@ -103,13 +103,13 @@ class Usage:
             self.request_usage_entries.append(_read_entry(other))
 
     def add_failed_attempts(self, count: int) -> None:
-        """Count requests that failed and were sent again: one request and one entry without tokens for each."""
+        """Count failed and repeated requests: a request and an entry without tokens for each."""
         self.requests += count
         for _ in range(count):
             self.request_usage_entries.append(RequestUsage(0, 0, 0, _NO_INPUT, _NO_OUTPUT))
 
     def copy(self) -> Usage:
-        """A usage of its own: adding to the one never shows in the other."""
+        """Return an independent copy: later additions to either never show in the other."""
         of_input, of_output = _counts_of(self)
         return Usage(
             self.requests,
@@ -152,9 +152,9 @@ class Usage:
 
     @classmethod
     def from_provider(cls, value: object, *, requests: int = 1) -> Usage:
-        """A provider's usage as ours, whatever its spelling; a `Usage` of ours is returned as it is.
+        """Convert a provider's usage, in any spelling. A `Usage` is returned unchanged.
 
-        None (a provider that reports nothing) counts the request and no tokens.
+        None (a provider without usage reports) counts the request and no tokens.
         """
         if type(value) is Usage:
             return value
@@ -176,7 +176,7 @@ class Usage:
 
 
 def _reader(value: object) -> Callable[[str], Any]:
-    """What reads a field of a mapping or an object by its name; it gives None where there is none."""
+    """Return a function that reads a field of a mapping or an object by name, or gives None."""
     return value.get if isinstance(value, Mapping) else lambda name: getattr(value, name, None)
 
 
@@ -193,7 +193,7 @@ def _first(value: object) -> object:
 
 
 def _input_details(value: object) -> _Details:
-    """What details of any form count; kept as they are where they are of the kind that is made now, and whole."""
+    """Read the counts of details of any form. Complete details of the current class are returned unchanged."""
     if type(value) is input_details_class() and None not in (value.cached_tokens, value.cache_write_tokens):
         return value
     return _counts(value, _NO_INPUT, "cached_tokens", "cache_write_tokens")
@@ -206,7 +206,7 @@ def _output_details(value: object) -> _Details:
 
 
 def _counts(value: object, none: _Counts, *names: str) -> _Counts:
-    """What details of any form count under these names."""
+    """Read the named counts from details of any form."""
     if type(value) is _Counts:
         return value
     value = _first(value)
@@ -217,7 +217,7 @@ def _counts(value: object, none: _Counts, *names: str) -> _Counts:
 
 
 def _as_details(counts: tuple[int, ...]) -> _Details:
-    """These counts, to stand where details do."""
+    """Store counts in the place of details."""
     return _Counts(counts)
 
 
@@ -234,11 +234,11 @@ def _read_entry(entry: object) -> RequestUsage:
 def _make_lazy_field(
     kind: type[Usage] | type[RequestUsage], name: str, make: Callable[..., _Details]
 ) -> Callable[[object], _Details]:
-    """Let this field of a class with slots hold counts until it is read; returns what reads it as it is held."""
+    """Let a field of a slotted class hold counts until first read; return the raw getter."""
     slot = vars(kind)[name]
 
     def details(counted: Usage | RequestUsage) -> _Details:
-        """What of the tokens was cached, or reasoning."""
+        """Counts of cached tokens, or of reasoning tokens."""
         held = slot.__get__(counted)
         if type(held) is _Counts:
             held = make(*held)
@@ -247,7 +247,7 @@ def _make_lazy_field(
 
     setattr(kind, name, property(details, slot.__set__))
     described = kind.__dataclass_fields__[name]
-    if described.default is not MISSING:  # counts are nothing that whoever asks for the fields (pydantic) could use
+    if described.default is not MISSING:  # a reader of the fields, such as pydantic, cannot use raw counts
         described.default, described.default_factory = MISSING, make
     as_held: Callable[[object], _Details] = slot.__get__
     return as_held
@@ -263,7 +263,7 @@ _HELD: dict[type, tuple[Callable[[object], _Details], Callable[[object], _Detail
 
 
 def _get_details(counted: object) -> tuple[_Details, _Details]:
-    """The details of a usage or an entry, of anybody's, as they are held."""
+    """Return the details of any usage or entry in their stored form."""
     held = _HELD.get(type(counted))
     if held is not None:
         return held[0](counted), held[1](counted)
@@ -272,7 +272,7 @@ def _get_details(counted: object) -> tuple[_Details, _Details]:
 
 
 def _counts_of(counted: object) -> tuple[_Details, _Details]:
-    """What both details of a usage or an entry count."""
+    """Return the counts of both details of a usage or an entry."""
     of_input, of_output = _get_details(counted)
     if type(of_input) is not _Counts:
         of_input = _counts(of_input, _NO_INPUT, "cached_tokens", "cache_write_tokens")
@@ -285,7 +285,7 @@ def _counts_of(counted: object) -> tuple[_Details, _Details]:
 
 
 def serialize_usage(usage: Usage) -> dict[str, Any]:
-    """The usage as JSON in the SDK's layout, in which the details stand in lists of one."""
+    """Convert a usage to JSON in the SDK's layout, with each kind of details in a list of length 1."""
     entries = [_with_details(entry.to_json(), entry) for entry in usage.request_usage_entries]
     told = _with_details(usage.to_json(), usage)
     for name in ("input_tokens_details", "output_tokens_details"):
@@ -294,26 +294,26 @@ def serialize_usage(usage: Usage) -> dict[str, Any]:
 
 
 def _with_details(told: dict[str, Any], counted: Usage | RequestUsage) -> dict[str, Any]:
-    """With everything that the details know, where they are a provider's own and know more than we count."""
+    """Add all fields of the details: a provider's own class may know more than is counted here."""
     told["input_tokens_details"] = counted.input_tokens_details.model_dump()
     told["output_tokens_details"] = counted.output_tokens_details.model_dump()
     return told
 
 
 def deserialize_usage(usage_data: Mapping[str, Any]) -> Usage:
-    """The usage that `serialize_usage` gave."""
+    """Restore a usage from the result of `serialize_usage`."""
     return Usage.from_json(usage_data)
 
 
 def model_usage_to_span_usage(usage: Usage) -> dict[str, Any]:
-    """What a span about one request says of its tokens."""
+    """Return the token counts for the span of a request."""
     told = usage.to_json()
     del told["request_usage_entries"]
     return told
 
 
 def turn_usage_to_span_data(usage: Usage) -> dict[str, int]:
-    """What a span about one turn says of its tokens."""
+    """Return the token counts for the span of a turn."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -323,7 +323,7 @@ def turn_usage_to_span_data(usage: Usage) -> dict[str, int]:
 
 
 def task_usage_to_span_data(usage: Usage) -> dict[str, int]:
-    """What a span about a whole run says of its tokens."""
+    """Return the token counts for the span of a whole run."""
     return {**turn_usage_to_span_data(usage), "requests": usage.requests, "total_tokens": usage.total_tokens}
 
 

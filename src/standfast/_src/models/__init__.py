@@ -1,1 +1,1 @@
-"""Layer 2: what a model is, what is sent to one and what comes back, as data."""
+"""Layer 2: models, requests and replies, as data."""

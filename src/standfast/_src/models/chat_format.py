@@ -1,4 +1,4 @@
-"""A model call in the words of Chat Completions, without sending anything; and its messages back as items.
+"""Wire format of Chat Completions: requests from items, and items from messages. Sends nothing.
 
 Items are what a conversation is made of; messages are how this API writes it. One assistant message holds what the
 model said and all its calls of one turn, and is followed at once by the tool messages that answer them: that order is
@@ -65,7 +65,7 @@ def request(model: str, asked: ModelRequest, *, stream: bool = False, newer_limi
 
 
 def _refuse_server_state(asked: ModelRequest) -> None:
-    """Refuse what only the Responses API has: this one would drop the history it stands for without a word."""
+    """Refuse state kept on a server, known only to the Responses API: ignored silently, the history would be lost."""
     given = {name: getattr(asked, name) for name in ("previous_response_id", "conversation_id", "prompt")}
     names = [name for name, value in given.items() if value]
     if names:
@@ -79,7 +79,7 @@ def _refuse_server_state(asked: ModelRequest) -> None:
 
 
 def function_param(tool: object) -> dict[str, Any]:
-    """A function tool; hosted and free-form tools do not exist in this API, or not at most who speak it."""
+    """Convert a function tool. Hosted and free-form tools are refused: most servers of this API lack them."""
     if not is_function(tool):
         kind = "free-form" if getattr(tool, "type", None) == "custom" else "hosted"
         raise UserError(
@@ -95,7 +95,7 @@ def function_param(tool: object) -> dict[str, Any]:
 
 
 def handoff_param(handoff: OfferedHandoff) -> dict[str, Any]:
-    """A handoff, which to the model is a function."""
+    """Convert a handoff to a function, its form for the model."""
     strict = getattr(handoff, "strict_json_schema", False)
     return _function(handoff.tool_name, handoff.tool_description, handoff.input_json_schema, strict)
 
@@ -106,7 +106,7 @@ def _function(name: str, description: str | None, parameters: Mapping[str, Any],
 
 
 def tool_choice_param(choice: ToolChoice) -> str | dict[str, Any] | None:
-    """This API's form of a tool choice."""
+    """Convert a tool choice to this API's form."""
     if choice is None or choice in ("auto", "required", "none"):
         return choice
     if isinstance(choice, MCPToolChoice) or hasattr(choice, "server_label"):
@@ -115,7 +115,7 @@ def tool_choice_param(choice: ToolChoice) -> str | dict[str, Any] | None:
 
 
 def response_format_param(output_schema: OutputSchema | None) -> dict[str, Any] | None:
-    """The schema an answer must have; None for plain text."""
+    """Return the schema required of an answer; None for plain text."""
     if output_schema is None or output_schema.is_plain_text():
         return None
     schema = {
@@ -131,7 +131,7 @@ def response_format_param(output_schema: OutputSchema | None) -> dict[str, Any] 
 
 @dataclass(slots=True)
 class _Turn:
-    """One assistant message and the tool messages that belong right behind it."""
+    """An assistant message, and the tool messages right behind it."""
 
     message: Message
     answers: list[Message] = field(default_factory=list)
@@ -141,7 +141,7 @@ class _Turn:
 
 
 def messages_from_items(value: str | Iterable[Any], *, instructions: str | None = None) -> list[Message]:
-    """A conversation as messages. Refuses what this API cannot say; leaves out only `LEFT_OUT`."""
+    """Convert a conversation to messages. Refuse items without a form in this API, except `LEFT_OUT`."""
     turns: list[_Turn] = []
     calls: dict[str, _Turn] = {}
     if instructions is not None:
@@ -228,7 +228,7 @@ def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
 def _assistant_content(
     content: str | Sequence[Mapping[str, Any]],
 ) -> tuple[str | list[dict[str, Any]] | None, str | None]:
-    """What was said (text, or parts if there are several), and the refusal if there is one."""
+    """Return the text of an assistant message (as parts if several), and its refusal if any."""
     if isinstance(content, str):
         return content, None
     texts = [part["text"] for part in content if part.get("type") in ("output_text", "text", "input_text")]
@@ -260,7 +260,7 @@ def _output_content(item: Item) -> str | list[dict[str, Any]]:
 
 
 def assistant_items(message: Mapping[str, Any]) -> list[Item]:
-    """What one assistant message says and calls, as output items. It brings no ids but those of its calls."""
+    """Convert an assistant message to output items. The only ids are those of its calls."""
     content, refusal = message.get("content"), message.get("refusal")
     texts = [content] if isinstance(content, str) else [part["text"] for part in content or ()]
     parts: list[dict[str, Any]] = [{"type": "output_text", "text": text, "annotations": []} for text in texts]

@@ -1,9 +1,8 @@
-"""A streamed Chat completion, chunk by chunk, told as the events of a Responses stream.
+"""Conversion of a streamed Chat completion, chunk by chunk, to the events of a Responses stream.
 
-`ChatStream` is fed the chunks as plain dicts and returns events as plain dicts; it knows nothing of connections. The
-reply it ends with is the one the same answer would give unstreamed: both are made by `assistant_items` from one
-message. Text and calls may come in any mixture; a part is closed when the reply ends, as only then nothing can be
-added to it.
+`ChatStream` reads the chunks as plain dicts and returns events as plain dicts, without any I/O. Its final reply equals
+that of the same answer without streaming: `assistant_items` builds both from one message. Text and calls may come in
+any mixture; every part stays open until the end of the reply, because any chunk could extend it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class _Call:
 
 @dataclass(slots=True)
 class ChatStream:
-    """The state of one streamed completion. `new_call_id` names calls of servers that do not."""
+    """State of a streamed completion. `new_call_id` names calls of servers without call ids."""
 
     new_call_id: Callable[[], str]
     response_id: str = ""
@@ -47,11 +46,11 @@ class ChatStream:
 
     @property
     def output_begun(self) -> bool:
-        """Whether anything of the answer has been told."""
+        """True once a part of the answer was emitted."""
         return self._outputs > 0
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
-        """The events that this chunk makes."""
+        """Return the events of a chunk."""
         events = self._begin(chunk) if not self._begun else []
         if chunk.get("usage") is not None:
             self.usage = chunk["usage"]
@@ -62,7 +61,7 @@ class ChatStream:
         return events
 
     def finish(self) -> list[Event]:
-        """The events that close what is open; the last one is `response.completed`."""
+        """Return the events that close all open parts, ending with `response.completed`."""
         message = self.message()
         items = assistant_items(message)
         by_index = self._by_index(items)
@@ -149,7 +148,7 @@ class ChatStream:
     # --- closing -------------------------------------------------------------------------------------------------
 
     def _by_index(self, items: list[Item]) -> dict[int, Item]:
-        """The finished items under the output indexes at which they were begun."""
+        """Map the output indexes of begun items to the finished items."""
         places: dict[int, Item] = {}
         indexes = {call.call_id: call.output_index for call in self._calls.values()}
         for item in items:

@@ -1,8 +1,8 @@
-"""Which model is asked where none is named, and the settings that follow from a model's name.
+"""The default model, and settings derived from a model's name.
 
-Only for names (given by the run, the agent or OPENAI_DEFAULT_MODEL): a `Model` object gets empty settings, since a
-setting that a provider does not know makes it refuse the request. The same holds for what is done by default with names
-that no pattern knows.
+Only names (given by the run, the agent or OPENAI_DEFAULT_MODEL) have derived settings. A `Model` object gets empty
+settings, since a provider refuses a request with an unknown setting. For the same reason a name that no pattern knows
+gets no reasoning effort.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from standfast._src.models.interface import Model
 
 OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME = "OPENAI_DEFAULT_MODEL"
-"""The environment variable that names the model of agents that name none."""
+"""Environment variable with the model of agents without their own."""
 
 DEFAULT_MODEL = "gpt-5.6-luna"
 _CHAT_ALIAS = re.compile(r"gpt-5(\.[1-3])?-chat-latest")
@@ -37,17 +37,17 @@ _EFFORTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def default_model(environment: Mapping[str, str]) -> str:
-    """The model of an agent that names none: `OPENAI_DEFAULT_MODEL`, else what the SDK would take."""
+    """Return the model of an agent without one: `OPENAI_DEFAULT_MODEL`, else the SDK's default."""
     return environment.get(OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME, DEFAULT_MODEL).lower()
 
 
 def gpt_5_reasoning_settings_required(model_name: str) -> bool:
-    """Whether a model of this name takes reasoning settings: those of the GPT-5 family, less its chat aliases."""
+    """Return whether a model takes reasoning settings: the GPT-5 family except its chat aliases."""
     return model_name.startswith("gpt-5") and _CHAT_ALIAS.fullmatch(model_name) is None
 
 
 def settings_for(model: str | Model | None) -> ModelSettings:
-    """The settings that follow from this model, if it is a name."""
+    """Return the settings derived from a GPT-5 name; empty settings for any other name and for a `Model` object."""
     if not isinstance(model, str) or not gpt_5_reasoning_settings_required(model):
         return ModelSettings()
     effort = next((effort for pattern, effort in _EFFORTS if pattern.fullmatch(model)), None)

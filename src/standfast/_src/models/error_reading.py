@@ -1,7 +1,7 @@
-"""Reading a failure: what an exception of any HTTP client or provider library says, without importing one.
+"""Reading of failures: facts about the exception of any HTTP client or provider library, without importing one.
 
-Libraries are known by the names of their exception classes and by the attributes these carry (`status_code`,
-`response.headers`, `body`, `code`), so a model built on any of them is understood and none needs to be installed.
+Libraries are recognised by the names of their exception classes and by attributes (`status_code`, `response.headers`,
+`body`, `code`), so a model built on any of them is understood and none needs to be installed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UNREACHABLE = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNRE
 
 
 def normalise_error(error: BaseException, *, now_s: float | None = None) -> ModelRetryNormalizedError:
-    """What this exception says about the request that failed.
+    """Extract the facts of a failed request from an exception.
 
     A `Retry-After` that is a date is measured against the response's own `Date`, else against `now_s` (seconds since
     1970); with neither it is ignored.
@@ -78,7 +78,9 @@ def normalise_error(error: BaseException, *, now_s: float | None = None) -> Mode
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it says it was raised from. Not its context: what happened to be handled meanwhile."""
+    """Yield the exception and its explicit causes. The implicit context is skipped: it was only being handled at the
+    time.
+    """
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -121,7 +123,7 @@ def _error_code(chain: list[BaseException]) -> str | None:
 
 
 def response_headers(error: BaseException) -> dict[str, str]:
-    """The headers of the response that the failure came with, names in lower case; {} if there was none."""
+    """Return the headers of the failed response with names in lower case; {} without a response."""
     chain = list(_causes(error))
     return _headers(chain[0], _response(chain))
 

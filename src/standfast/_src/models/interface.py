@@ -1,8 +1,8 @@
-"""What a model is to a run: two methods with the SDK's signatures. A model written for the one serves the other.
+"""Interface of a model: two methods with the SDK's signatures. A model written for the SDK works here, and vice versa.
 
 A reply's items may be typed provider objects or plain mappings; both are turned into JSON once, where they enter a run.
 An implementer promises that every tool call carries a non-empty call id, unique for the lifetime of the run and of
-whatever is resumed from it. What a failure of a request means is told by `get_retry_advice`, if the provider knows.
+every run resumed from it. `get_retry_advice` explains a failed request, if the provider knows more.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 
 class ModelTracing(enum.Enum):
-    """Whether a model call is traced, and with what was said or without."""
+    """Tracing of a model call: off, with data, or without data."""
 
     DISABLED = 0
     ENABLED = 1
     ENABLED_WITHOUT_DATA = 2
 
     def is_disabled(self) -> bool:
-        """Whether nothing is traced."""
+        """Return whether tracing is off."""
         return self is ModelTracing.DISABLED
 
     def include_data(self) -> bool:
-        """Whether inputs and outputs may be written to the trace."""
+        """Return whether a trace may contain inputs and outputs."""
         return self is ModelTracing.ENABLED
 
 
 class Model(ABC):
-    """A language model: one request in, one reply out, whole or as a stream of events."""
+    """A language model: answers a request by a reply, whole or as a stream of events."""
 
     async def close(self) -> None:  # noqa: B027 — a model that opened nothing has nothing to release
-        """Release what the model opened."""
+        """Release all resources opened by the model."""
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the provider knows about this failure: whether sending again is useful, and whether it is safe."""
+        """Return the provider's knowledge of a failure: is a retry useful, and is it safe?"""
         return None
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Model(ABC):
         conversation_id: str | None,
         prompt: Any | None,
     ) -> ModelResponse:
-        """The whole reply to this request."""
+        """Send a request and return the whole reply."""
 
     @abstractmethod
     def stream_response(
@@ -83,7 +83,7 @@ class Model(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """One request as a value: what the two methods of a `Model` take as eleven arguments, under the same names."""
+    """A request as a value: the eleven arguments of a `Model`'s methods, under the same names."""
 
     system_instructions: str | None
     input: str | list[Any]
@@ -98,16 +98,16 @@ class ModelRequest:
 
     @property
     def stateful(self) -> bool:
-        """Whether a server that owns the conversation would be changed by it."""
+        """True if the request changes a conversation owned by a server."""
         return bool(self.previous_response_id or self.conversation_id)
 
 
 class ModelProvider(ABC):
-    """Finds a model by its name."""
+    """Factory of models by name."""
 
     @abstractmethod
     def get_model(self, model_name: str | None) -> Model:
-        """The model of this name; None asks for the provider's default."""
+        """Return the model of a name; None means the provider's default."""
 
     async def aclose(self) -> None:  # noqa: B027 — a provider that opened nothing has nothing to release
-        """Release what the provider opened."""
+        """Release all resources opened by the provider."""

@@ -1,7 +1,7 @@
-"""How a model is asked: sampling, tools, storage, retries, timeouts. Everything optional, None meaning "not said".
+"""Settings of a model call: sampling, tools, storage, retries, timeouts. Every setting is optional; None means unset.
 
-A dict is accepted wherever settings are, and a key that does not exist is refused: a misspelt setting that is quietly
-ignored costs more than an error. `resolve` lays one set over another; that is the only way two are combined.
+A dict is accepted in place of settings, and an unknown key is refused: a misspelt setting that is silently ignored
+costs more than an error. `resolve` overlays one set on another; there is no other way to combine them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standfast._src.models.retry import ModelRetrySettings
 
 @dataclass(slots=True)
 class MCPToolChoice:
-    """Asks the model to call this tool of this hosted MCP server."""
+    """Tool choice that asks the model to call a tool of a hosted MCP server."""
 
     server_label: str
     name: str
@@ -30,9 +30,9 @@ ToolChoice: TypeAlias = Literal["auto", "required", "none"] | str | MCPToolChoic
 
 @dataclass
 class ModelSettings:
-    """Settings of a model call. What is None is left to the provider.
+    """Settings of a model call. The provider decides about fields left at None.
 
-    What an API has no place for is not sent, and a warning says so, once: the Responses API has no `frequency_penalty`
+    A setting that an API lacks is not sent, with a single warning: the Responses API has no `frequency_penalty`
     and no `presence_penalty`, Chat Completions has no `truncation`, `response_include` and `context_management`.
     """
 
@@ -88,7 +88,7 @@ class ModelSettings:
             self.tool_choice = MCPToolChoice(**choice)
 
     def resolve(self, override: ModelSettings | dict[str, Any] | None) -> ModelSettings:
-        """These settings with what the override says on top; `extra_args` and `retry` are merged key by key."""
+        """Overlay an override on these settings; `extra_args` and `retry` are merged key by key."""
         if override is None:
             return self
         if not isinstance(override, ModelSettings):
@@ -107,7 +107,7 @@ class ModelSettings:
         return {name: _plain(getattr(self, name)) for name in SETTING_NAMES}
 
     def to_traceable_dict(self) -> dict[str, Any]:
-        """The settings a trace may show: without the `extra_*` ones, which may hold secrets."""
+        """Return the settings for a trace, without the `extra_*` ones: these may hold secrets."""
         return {name: _plain(getattr(self, name)) for name in SETTING_NAMES if name not in _UNTRACEABLE}
 
 
@@ -133,7 +133,7 @@ _UNTRACEABLE = frozenset({"extra_query", "extra_body", "extra_headers", "extra_a
 def coerce_model_settings(
     value: ModelSettings | dict[str, Any] | None, *, owner: str = "model_settings"
 ) -> ModelSettings:
-    """`value` as ModelSettings: an instance is kept, a mapping is read, None gives fresh defaults.
+    """Convert to ModelSettings: an instance is kept, a mapping is read, None gives fresh defaults.
 
     Raises SettingTypeError (a TypeError) for a key that is no setting and for any other kind of value.
     """
@@ -156,7 +156,7 @@ def coerce_model_settings(
 
 
 def _number(name: str, value: str | float, kind: type[float]) -> float:
-    """The value as a number of its kind, where it can be read as one: settings often come from text."""
+    """Convert a setting to a number of its kind if possible: settings often come from text."""
     try:
         if kind is bool:
             return _TRUTHS[value.lower() if isinstance(value, str) else value]
@@ -192,7 +192,7 @@ def _checked_timeout(value: str | float) -> float:
 
 
 def _plain(value: object) -> Any:
-    """A setting as JSON: whatever is no JSON value is shown by its repr, never lost without a trace."""
+    """Convert a setting to JSON. A value without a JSON form is shown by its repr, never dropped."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):

@@ -1,11 +1,11 @@
-"""Asking a server what became of a request whose answer was lost (clause D5).
+"""Query for the outcome of a request whose answer was lost (clause D5).
 
-A request that a server adds to a conversation it owns may not be sent again blindly. Where the server can be asked, a
-model offers `settle`, and a run goes on from what it says. These are the words for that, and the pure part: finding
-what was sent among what the server lists. Nothing here decides to send anything.
+A request that a server adds to its own conversation must not be repeated blindly. For a server with a way to ask, a
+model offers `settle`, and a run continues from its result. This module has the types for that, and the pure part:
+finding the sent items in the server's listing. Nothing here decides to send anything.
 
-What can be known. Under a conversation the server lists its items in order. With the id of the last item known before
-the request, whatever stands behind it answers the question; `mark` fetches that id. Without it, tool outputs still
+Limits of the knowledge: under a conversation the server lists its items in order. With the id of the last item known
+before the request, the items behind it answer the question; `mark` fetches that id. Without the id, tool outputs still
 identify themselves by their call ids, but an equal message may be an older one: then the answer is None, unknown. A
 response chain cannot be listed by parent, so only a response id that was seen in a cut stream can be asked about.
 """
@@ -23,11 +23,11 @@ from standfast._src.items.items import ModelResponse
 
 @dataclass(frozen=True, slots=True)
 class SendEvidence:
-    """What is known about a request whose outcome is not.
+    """Facts about a request with an unknown outcome.
 
-    `input` is the payload exactly as it was handed to the model. `after_item_id` is the newest item the conversation
-    was known to have before ("" if it was known to be empty, None if nothing is known). `response_id` was seen before
-    the answer broke off.
+    `input` is the payload exactly as it was handed to the model. `after_item_id` is the newest item that the
+    conversation was known to have before the request ("" if known to be empty, None if nothing is known). `response_id`
+    was seen before the answer broke off.
     """
 
     input: Sequence[Item]
@@ -40,27 +40,27 @@ class SendEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the server says: whether it took the request, and its reply where that can still be had.
+    """Answer of the server: was the request taken, and the reply if still available.
 
-    Not taken: sending it again is safe. Taken with a response: go on as if it had arrived (a response found in a
-    conversation has no id and no usage, for the server does not list these). Taken without one: the server has the
-    input and no answer to it.
+    Not taken: sending again is safe. Taken with a response: continue as if the response had arrived (a response found
+    in a conversation has no id and no usage, for the server does not list these). Taken without a response: the server
+    has the input and no answer to it.
     """
 
     taken: bool
     response: ModelResponse | None = None
     is_over: bool = False
-    """Whether it was taken and cut short, so that no whole reply will come."""
+    """True if the request was taken and cut short: no whole reply will come."""
     calls: tuple[Item, ...] = ()
-    """Of one that was cut short: the calls in it. The server has them, and waits for their outputs all the same."""
+    """Calls of a reply cut short. The server has them, and waits for their outputs all the same."""
 
 
 @runtime_checkable
 class ModelSettlement(Protocol):
-    """A model that can ask its server what became of a request."""
+    """A model that can ask its server for the outcome of a request."""
 
     async def settle(self, evidence: SendEvidence) -> Settled | None:
-        """What became of it; None if the server cannot tell."""
+        """Return the outcome of a request, or None if the server cannot tell."""
         ...
 
     async def mark(self, conversation_id: str) -> str:
@@ -73,16 +73,17 @@ class ModelSettlement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundRequest:
-    """Where the sent items stand in a listing: `output` is what the model said to them, `later` all behind that."""
+    """Location of sent items in a listing: `output` is the model's answer to them, `later` the rest of the listing."""
 
     output: tuple[Item, ...]
     later: Sequence[Item] = ()
 
 
 def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> FoundRequest | None:
-    """The latest place where all the sent items stand in a row; None if there is none.
+    """Find the latest place in a listing with all the sent items in a row; return None without a match.
 
-    `listed` is in the order of the conversation. What follows them up to the next input is the model's output.
+    `listed` is in the order of the conversation. The items behind the match up to the next input are the model's
+    output.
     """
     if not sent:  # a filter left everything out: whatever the model said, it said to nothing new
         output = tuple(_output_after(listed))
@@ -95,18 +96,18 @@ def find_sent(sent: Sequence[Item], listed: Sequence[Item]) -> FoundRequest | No
 
 
 def identifies_itself(sent: Sequence[Item]) -> bool:
-    """Whether equal items elsewhere cannot be meant: outputs and approvals name the one call they answer."""
+    """Return whether equal items elsewhere are impossible: outputs and approvals name the only call they answer."""
     return any(len(output_key(item) or ()) == 2 for item in sent)
 
 
 def calls_in(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Those of a reply's items that the server wants an answer to, and that a program can answer."""
+    """Select the calls that the server wants answered and a program can answer."""
     answered = LOCAL_CALL_TYPES | {"mcp_approval_request"}
     return tuple(item for item in items if item.get("type") in answered)
 
 
 def is_answered(calls: Iterable[Item], listed: Sequence[Item]) -> bool:
-    """Whether one of these calls has its answer in the listing: somebody has gone on from there."""
+    """Return whether any of the calls is answered in the listing: another request has continued from there."""
     asked = {call_key(item) for item in calls}
     return any(output_key(item) in asked for item in listed if output_key(item) is not None)
 
@@ -121,7 +122,7 @@ def _output_after(items: Sequence[Item]) -> list[Item]:
 
 
 def is_input(item: Item) -> bool:
-    """Whether an item was given to the model, not made by it."""
+    """Return whether an item was given to the model instead of made by it."""
     kind = str(item.get("type") or "message")
     if kind == "message":
         return item.get("role") != "assistant"
@@ -129,7 +130,9 @@ def is_input(item: Item) -> bool:
 
 
 def alike(sent: Item, listed: Item) -> bool:
-    """Whether a listed item is the sent one: the server adds ids, a status and defaults, and writes text as parts."""
+    """Return whether a listed item equals the sent one, apart from server additions: ids, a status, defaults, text as
+    parts.
+    """
     return _comparison_key(sent) == _comparison_key(listed)
 
 

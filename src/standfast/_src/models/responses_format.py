@@ -1,4 +1,4 @@
-"""A model call in the words of the Responses API, without sending anything.
+"""Wire format of the Responses API. Sends nothing.
 
 `request` turns everything the runner hands to a model (instructions, items, settings, tools, handoffs, output type,
 the ids of a server-owned conversation) into the arguments of one Responses request. What is None is left out, so that
@@ -78,7 +78,7 @@ def request(model: str | None, asked: ModelRequest) -> dict[str, Any]:
 
 
 def with_extras(arguments: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
-    """The arguments with the settings' `extra_*` added; one that is already said is refused, not overridden."""
+    """Add the settings' `extra_*` to the arguments; refuse a duplicate instead of overriding."""
     doubled = sorted(set(settings.extra_args or ()) & set(arguments))
     if doubled:
         raise SettingTypeError(
@@ -98,7 +98,7 @@ def with_extras(arguments: dict[str, Any], settings: ModelSettings) -> dict[str,
 
 
 def input_param(value: str | Iterable[Any]) -> list[Item]:
-    """Input as the service takes it; a str is one user message."""
+    """Convert input to the service's form; a str is a user message."""
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     cleaned = (_clean_item(item) for item in value)
@@ -121,7 +121,7 @@ def _clean_item(value: object) -> Item | None:
 
 
 def tools_param(tools: Sequence[Any], handoffs: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The tools of a request, handoffs last, and what must be included in the reply because of them."""
+    """Return the tools of a request, handoffs last, and the `include` values they need."""
     converted: list[dict[str, Any]] = []
     namespaces: dict[str, dict[str, Any]] = {}
     includes: list[str] = []
@@ -179,7 +179,7 @@ def _into_namespace(
 
 
 def tool_param(tool: object) -> dict[str, Any]:
-    """One tool in the service's words: as it describes itself, as a function, or as the hosted tool it names."""
+    """Convert a tool to the service's form: by its own description, as a function, or as a hosted tool."""
     describe = getattr(tool, "to_wire", None)
     if callable(describe):
         return dict(describe())
@@ -211,7 +211,7 @@ def function_param(tool: OfferedFunction) -> dict[str, Any]:
 
 
 def handoff_param(handoff: OfferedHandoff) -> dict[str, Any]:
-    """A handoff, which to the model is a function."""
+    """Convert a handoff to a function, its form for the model."""
     return {
         "type": "function",
         "name": handoff.tool_name,
@@ -303,7 +303,7 @@ def tool_choice_param(
 
 
 def text_param(output_schema: OutputSchema | None, verbosity: str | None) -> dict[str, Any] | None:
-    """How the answer is to be written: by a schema, how verbosely, or as the service likes (None)."""
+    """Return the format of the answer: schema and verbosity, or None for the service's default."""
     text: dict[str, Any] = {}
     if output_schema is not None and not output_schema.is_plain_text():
         text["format"] = {

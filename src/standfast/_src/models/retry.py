@@ -1,12 +1,12 @@
-"""Whether a failed model request is sent again, decided without sending anything.
+"""Retry rules for failed model requests, pure: nothing is sent here.
 
-`after` looks at one failed attempt and says `Wait`, `GiveUp`, or `Ask` (the user's policy first, which may be code that
-waits). It never looks at streaming: the same failure has the same fate in both modes, and a reply of which output has
-begun is not asked for again in either. A stateful request, one that a server adds to a conversation it owns, goes out
-again only with evidence that the first one was not taken, or with the policy's explicit approval (clause D5).
+`after` looks at a failed attempt and returns `Wait`, `GiveUp`, or `Ask` (the user's policy first, which may be async).
+Streaming makes no difference: the same failure has the same fate in both modes, and a reply with begun output is never
+requested again. A stateful request, one that a server adds to its own conversation, is repeated only with evidence that
+the first one was not taken, or with the policy's explicit approval (clause D5).
 
-Evidence is about the last attempt. An adapter must therefore switch off its client's own retries for stateful
-requests: "refused" after an unseen first try that timed out proves nothing.
+Evidence is about the last attempt. An adapter must therefore switch off its client's own retries for stateful requests:
+"refused" after an unseen first try that timed out proves nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOCKED_RETRIES_MAX = 3
 
 @dataclass
 class ModelRetryBackoffSettings:
-    """How long to wait before another attempt; None means the default (0.25 s, doubling, up to 2 s, with jitter)."""
+    """Delays before the next attempt; None means the default (0.25 s, doubling, up to 2 s, with jitter)."""
 
     initial_delay: float | None = None
     max_delay: float | None = None
@@ -58,7 +58,7 @@ class ModelRetryBackoffSettings:
         return dataclasses.asdict(self)
 
     def resolve(self, override: ModelRetryBackoffSettings | None) -> ModelRetryBackoffSettings:
-        """These settings with the override's non-None values on top."""
+        """Overlay the override's non-None values on these settings."""
         if override is None:
             return self
         said = {name: value for name, value in vars(override).items() if value is not None}
@@ -83,7 +83,9 @@ DEFAULT_BACKOFF = ModelRetryBackoffSettings()
 
 @dataclass
 class ModelRetrySettings:
-    """How often, how fast and when a failed model call is repeated. Without a policy nothing is, except locked ones."""
+    """Number, pace and conditions of retries. Without a policy only requests refused by a locked conversation are
+    retried.
+    """
 
     max_retries: int | None = None
     backoff: ModelRetryBackoffSettings | dict[str, Any] | None = None
@@ -99,7 +101,7 @@ class ModelRetrySettings:
     def __get_pydantic_core_schema__(
         cls, source: object, handler: Callable[[object], Mapping[str, Any]]
     ) -> dict[str, Any]:
-        """For pydantic, where a program dumps settings with it: the policy is code, so it is read but not written."""
+        """Describe the settings to pydantic: the policy is code, so it is validated but not serialised."""
         # The schema of a serialiser by hand: this layer does without pydantic.
         return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_policy}}
 
@@ -126,7 +128,7 @@ class ModelRetrySettings:
         )
 
     def backoff_settings(self) -> ModelRetryBackoffSettings:
-        """The backoff in force: what was set, else the defaults."""
+        """Return the backoff in force: the setting, else the defaults."""
         backoff = self.backoff
         return backoff if isinstance(backoff, ModelRetryBackoffSettings) else DEFAULT_BACKOFF
 
@@ -160,7 +162,7 @@ _UNSET: Any = object()
 
 @dataclass(init=False)
 class ModelRetryNormalizedError:
-    """A failure in words every provider shares. `never_sent` means that the request did not leave this machine."""
+    """A failure in terms common to all providers. `never_sent`: the request did not leave this machine."""
 
     status_code: int | None = None
     error_code: str | None = None
@@ -191,7 +193,7 @@ class ModelRetryNormalizedError:
         self._said = frozenset(given)
 
     def overlaid(self, other: ModelRetryNormalizedError | None) -> ModelRetryNormalizedError:
-        """This failure with what the other one says explicitly on top."""
+        """Overlay the explicit fields of `other` on this failure."""
         if other is None:
             return self
         said = getattr(other, "_said", None)
@@ -204,7 +206,7 @@ class ModelRetryNormalizedError:
 
 @dataclass
 class ModelRetryAdvice:
-    """What a provider's adapter knows about a failure."""
+    """Knowledge of a provider's adapter about a failure."""
 
     suggested: bool | None = None
     retry_after: float | None = None
@@ -230,7 +232,7 @@ class ModelRetryAdviceRequest:
 
 @dataclass
 class RetryDecision:
-    """What a policy answers: whether to retry, when, and whether a possibly doubled turn is acceptable."""
+    """Answer of a policy: retry or not, the delay, and approval of a possibly doubled turn."""
 
     retry: bool
     delay: float | None = None
@@ -240,7 +242,7 @@ class RetryDecision:
 
 @dataclass
 class RetryPolicyContext:
-    """What a policy may look at."""
+    """Facts available to a policy."""
 
     error: Exception
     attempt: int
@@ -253,17 +255,17 @@ class RetryPolicyContext:
 
     @property
     def response_started(self) -> bool:
-        """Whether the provider says that it had begun to answer."""
+        """True if the provider reports begun output."""
         return self.provider_advice is not None and self.provider_advice.response_started
 
     @property
     def replay_safety(self) -> ReplaySafety:
-        """What the provider says about sending the request again."""
+        """The provider's verdict on a repeat of the request."""
         return (self.provider_advice.replay_safety if self.provider_advice is not None else None) or "unknown"
 
     @property
     def stateful_request(self) -> bool:
-        """Whether a server that owns the conversation may have taken the request."""
+        """True if a server that owns the conversation may have taken the request."""
         return bool(self.previous_response_id or self.conversation_id)
 
 
@@ -284,7 +286,9 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Do not send it again. `outcome_unknown`: a server may have taken it, and nothing here can tell (D5)."""
+    """Verdict: do not retry. `outcome_unknown`: a server may have taken the request, without evidence
+    either way (D5).
+    """
 
     reason: str
     outcome_unknown: bool = False
@@ -292,16 +296,17 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask the policy, then call `after` again with its decision."""
+    """Verdict: ask the policy, then call `after` again with its decision."""
 
 
 Verdict: TypeAlias = Wait | GiveUp | Ask
 
 
 def not_taken(failure: ModelRetryNormalizedError, advice: ModelRetryAdvice | None = None) -> bool:
-    """Whether there is evidence that the server did not take the request: it never left, or it was refused.
+    """Return whether there is evidence that the server did not take the request: never sent, or refused.
 
-    Server errors, timeouts and cut connections are none: the request may have been taken before the answer was lost.
+    Server errors, timeouts and cut connections are not evidence: the request may have been taken before the answer was
+    lost.
     """
     safety = advice.replay_safety if advice is not None else None
     if safety is not None:
@@ -314,7 +319,7 @@ def not_taken(failure: ModelRetryNormalizedError, advice: ModelRetryAdvice | Non
 
 
 def is_conversation_locked(failure: ModelRetryNormalizedError) -> bool:
-    """Whether the server refused because another response is being written to the conversation."""
+    """Return whether the server refused because another response is being written to the conversation."""
     return failure.error_code == "conversation_locked" and failure.status_code in (None, 400, 409)
 
 
@@ -331,10 +336,10 @@ def after(
     settled_not_taken: bool = False,
     jitter: float = 0.5,
 ) -> Verdict:
-    """What to do after failed attempt number `attempt` (1 for the first; waits that are not counted do not raise it).
+    """Decide about failed attempt number `attempt` (1 for the first; uncounted waits do not raise it).
 
-    `output_begun`: something of the reply has been seen, by whoever. `settled_not_taken`: the server was asked and does
-    not have it. `jitter` is a random number in [0, 1).
+    `output_begun`: part of the reply was already seen by any reader. `settled_not_taken`: the server was asked and does
+    not have the request. `jitter` is a random number in [0, 1).
     """
     safety = advice.replay_safety if advice is not None else None
     evidence = settled_not_taken or not_taken(failure, advice)

@@ -1,8 +1,8 @@
-"""From a stream of events to the reply they tell of.
+"""Assembly of a reply from a stream of events.
 
-`StreamAssembler` is fed every event of a model's stream, typed or plain, and says at the end what `get_response` would
-have returned. It waits for nothing and keeps nothing of the deltas: what counts is the terminal event, and the finished
-items where a provider leaves them out of it. A stream that does not end with `response.completed` is an error.
+`StreamAssembler` reads every event of a model's stream, typed or plain, and at the end returns the result that
+`get_response` would have. It does not wait and does not keep deltas: it uses the terminal event, and the finished items
+if a provider leaves them out of it. A stream that does not end with `response.completed` is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ QUIET_EVENTS = frozenset({"response.created", "response.in_progress", "response.
 
 _FAILED = {"response.failed": "failed", "response.incomplete": "incomplete", "error": "failed"}
 _TELLING = QUIET_EVENTS | _FAILED.keys() | {"response.completed", "response.output_item.done"}
-# The events that are looked into; all others, nearly all of a stream, only say that output has begun.
+# Events to inspect. All remaining ones, nearly the whole stream, only show that output has begun.
 
 
 class StreamAssembler:
@@ -32,11 +32,11 @@ class StreamAssembler:
 
     @property
     def complete(self) -> bool:
-        """Whether the terminal event has come; what follows it is not looked at."""
+        """True after the terminal event; later events are ignored."""
         return self._response is not None
 
     def feed(self, event: object) -> None:
-        """Take the next event; raises ResponseFailedError for one that ends the reply as failed or incomplete."""
+        """Read the next event; raise ResponseFailedError at a failed or incomplete end of the reply."""
         kind = event.get("type") if type(event) is dict else getattr(event, "type", None) or read(event, "type")
         if self._response is not None:
             return
@@ -55,7 +55,7 @@ class StreamAssembler:
             self._done.append((index if isinstance(index, int) else len(self._done), read(event, "item")))
 
     def result(self, *, preserve_raw_usage: bool = False) -> ModelResponse:
-        """The whole reply; raises StreamCutError if the stream ended without saying that it was one."""
+        """Return the whole reply; raise StreamCutError if the stream ended without a terminal event."""
         response = self._response
         if response is None:
             raise StreamCutError(
@@ -106,7 +106,7 @@ def reply_failed(
     request_id: str | None = None,
     output_begun: bool = False,
 ) -> ResponseFailedError:
-    """The error for a reply that its provider ended as failed or incomplete, whichever way it was told."""
+    """Build the error for a reply that its provider ended as failed or incomplete."""
     details = read(response, "incomplete_details")
     code = read(error, "code") or read(details, "reason")
     words = ": ".join(str(part) for part in (code, read(error, "message")) if part)

@@ -1,6 +1,6 @@
-"""What a request says of the tools, handoffs and output types that a model is offered.
+"""Attributes of tools, handoffs and output types that a request uses.
 
-They are known by their attributes, not by their classes, so that anybody's may be used.
+They are recognised by attributes instead of classes, so that objects of other libraries work too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeGuard
 
 
 class OfferedFunction(Protocol):
-    """As much of a function tool as every request says of it."""
+    """Function tool as used by every request."""
 
     name: str
     description: str
@@ -17,7 +17,7 @@ class OfferedFunction(Protocol):
 
 
 class OfferedHandoff(Protocol):
-    """As much of a handoff as a request says of it; to the model it is a function."""
+    """Handoff as used by a request; a function for the model."""
 
     tool_name: str
     tool_description: str
@@ -25,21 +25,21 @@ class OfferedHandoff(Protocol):
 
 
 class OutputSchema(Protocol):
-    """As much of an output type as a request says of it."""
+    """Output type as used by a request."""
 
     def is_plain_text(self) -> bool:
-        """Whether the answer is text, and no JSON."""
+        """Return whether the answer is text instead of JSON."""
         ...
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema that an answer must have."""
+        """Return the schema required of an answer."""
         ...
 
     def is_strict_json_schema(self) -> bool:
-        """Whether the provider is to hold the model to the schema."""
+        """Return whether the provider enforces the schema."""
         ...
 
 
 def is_function(tool: object) -> TypeGuard[OfferedFunction]:
-    """Whether this is a function tool; the others are hosted or free-form."""
+    """Return whether a tool is a function tool, neither hosted nor free-form."""
     return hasattr(tool, "params_json_schema")

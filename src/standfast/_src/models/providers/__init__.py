@@ -1,1 +1,1 @@
-"""The edge: models of OpenAI and of servers that speak as it does."""
+"""Edge: models of OpenAI and of servers compatible with its APIs."""

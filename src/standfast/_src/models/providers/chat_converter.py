@@ -1,6 +1,6 @@
-"""The SDK's names for how requests of the Chat Completions API are written: for programs that write one themselves.
+"""The SDK's names for converters of Chat Completions, for programs that write their own requests.
 
-Nothing of standfast goes this way: `_src.models.chat_format` has the rules, and this asks it.
+standfast itself does not use them: the rules are in `_src.models.chat_format`, and this module delegates to them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Converter:
-    """Writes requests of the Chat Completions API and reads its replies."""
+    """Converter between items and the Chat Completions API."""
 
     @classmethod
     def items_to_messages(cls, items: str | Iterable[Any], **options: object) -> list[dict[str, Any]]:
-        """Items of a conversation as chat messages. Options that the SDK has for other providers change nothing."""
+        """Convert the items of a conversation to chat messages. Options for other providers have no effect."""
         return chat_format.messages_from_items(items)
 
     @classmethod
@@ -37,36 +37,36 @@ class Converter:
 
     @classmethod
     def tool_to_openai(cls, tool: OfferedFunction, **options: object) -> dict[str, Any]:
-        """A function tool as this API shows it."""
+        """Convert a function tool to this API's form."""
         return chat_format.function_param(tool)
 
     @classmethod
     def convert_handoff_tool(cls, handoff: OfferedHandoff) -> dict[str, Any]:
-        """A handoff as this API shows it."""
+        """Convert a handoff to this API's form."""
         return chat_format.handoff_param(handoff)
 
     @classmethod
     def convert_tool_choice(cls, tool_choice: ToolChoice, **options: object) -> str | dict[str, Any] | None:
-        """A tool choice as this API takes it; None for none."""
+        """Convert a tool choice to this API's form."""
         return chat_format.tool_choice_param(tool_choice)
 
     @classmethod
     def convert_response_format(cls, final_output_schema: OutputSchema | None) -> dict[str, Any] | None:
-        """An output type as this API takes it; None for text."""
+        """Convert an output type to this API's form; None for text."""
         return chat_format.response_format_param(final_output_schema)
 
 
 class ChatCmplHelpers:
-    """Answers questions about a Chat Completions client and its settings."""
+    """Queries about a Chat Completions client and its settings."""
 
     @classmethod
     def is_openai(cls, client: AsyncOpenAI) -> bool:
-        """Whether the client talks to OpenAI's own API."""
+        """Return whether the client's server is OpenAI's own API."""
         return is_official_openai_client(client)
 
     @classmethod
     def get_store_param(cls, client: AsyncOpenAI, model_settings: ModelSettings) -> bool | None:
-        """Whether the reply is to be kept: as was set, else yes at OpenAI's own API."""
+        """Return whether to keep the reply: the setting, else True at OpenAI's own API."""
         if model_settings.store is not None:
             return model_settings.store
         return True if cls.is_openai(client) else None
@@ -75,7 +75,7 @@ class ChatCmplHelpers:
     def get_stream_options_param(
         cls, client: AsyncOpenAI, model_settings: ModelSettings, stream: bool
     ) -> dict[str, bool] | None:
-        """Whether a stream is to end with its usage: as was set, else yes at OpenAI's own API."""
+        """Return the option for usage at the end of a stream: the setting, else True at OpenAI's own API."""
         if not stream:
             return None
         wanted = model_settings.include_usage

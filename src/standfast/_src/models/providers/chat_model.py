@@ -1,4 +1,4 @@
-"""A model behind the Chat Completions API, over the real `openai` client: for servers that speak nothing newer.
+"""Model for the Chat Completions API, over the real `openai` client: for servers without the Responses API.
 
 The converters are in `wire_chat`; this file sends. Replies come back as the items and events of the Responses API, so
 that a run does not know the difference. The API keeps no conversation and its replies have no id to continue from:
@@ -71,7 +71,7 @@ class OpenAIChatCompletionsModel(OpenAIModel):
 
 
 async def _chunks(stream: AsyncIterable[object], assembly: ChatStream) -> AsyncIterator[object]:
-    """The stream's chunks; an end before the finish reason is an error, one after it is only an end."""
+    """Yield the stream's chunks. A break before the finish reason is an error, a later break only an end."""
     source = aiter(stream)
     while True:
         try:
@@ -149,7 +149,7 @@ def _new_call_id() -> str:
 
 
 def typed_items(items: list[Item]) -> list[ReplyItem]:
-    """These items as the `openai` package's objects."""
+    """Convert items to the `openai` package's objects."""
     to_typed = _item_types()
     return [to_typed(item) for item in items]
 

@@ -1,11 +1,11 @@
-"""Which `openai` client a request goes out on, and who closes it.
+"""Choice of the `openai` client for a request, and its closing.
 
-A client that was handed in is the caller's: it is used as it is and never closed. Clients that we make are ours: one
-for each event loop, because a pooled connection belongs to the loop that opened it, closed by `aclose`. `openai` is
-imported only when a client has to be made.
+A client given by the caller is used as is and never closed. Clients made here are closed by `aclose`; there is one for
+each event loop, because a pooled connection belongs to the loop that opened it. `openai` is imported only when a client
+has to be made.
 
-Retries of the client itself are switched off for requests that a server adds to a conversation (a silent second try
-after a timeout could double a turn) and for those the runner has a retry policy for (two layers of retries multiply).
+The client's own retries are switched off for requests that a server adds to a conversation (a silent second try after a
+timeout could double a turn) and for requests under a retry policy of the runner (two layers of retries multiply).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ClientSource: TypeAlias = "Callable[[], AsyncOpenAI]"
 
 
 class OwnClients:
-    """Makes a client for each event loop that asks, and closes them."""
+    """Pool with a client for each event loop."""
 
     def __init__(self, **options: str | None) -> None:
         self._options = {name: value for name, value in options.items() if value is not None}
@@ -42,14 +42,14 @@ class OwnClients:
         return client
 
     async def aclose(self) -> None:
-        """Close the running loop's client. Those of loops that have ended have nothing left to close with."""
+        """Close the running loop's client. A client of a closed loop can no longer be closed."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
 
 
 def make_client(options: dict[str, Any]) -> AsyncOpenAI:
-    """A new client; without a key it says where one can come from."""
+    """Make a new client; without a key, raise an error that lists the sources of a key."""
     with needed_by("a model of OpenAI's, or one with its protocol,"):
         from openai import AsyncOpenAI, OpenAIError
     try:
@@ -62,7 +62,7 @@ def make_client(options: dict[str, Any]) -> AsyncOpenAI:
 
 
 class ClientHolder:
-    """A model's way to its client: the one it was given, or the source's, with its own retries on or off."""
+    """Access of a model to its client, given or made, with the client's own retries on or off."""
 
     def __init__(self, client: AsyncOpenAI | None = None, source: ClientSource | None = None) -> None:
         self._client, self._source = client, source
@@ -84,7 +84,7 @@ class ClientHolder:
         return source()
 
     async def aclose(self) -> None:
-        """Close what this model opened itself; nothing that was given to it."""
+        """Close the client made for this model; a given client stays open."""
         self._without_retries = None
         if self._own is not None:
             await self._own.aclose()
@@ -108,36 +108,36 @@ def set_default_openai_key(key: str | None, use_for_tracing: bool = True) -> Non
 
 
 def set_default_openai_client(client: AsyncOpenAI | None, use_for_tracing: bool = True) -> None:
-    """The client to use where none is given; it stays the caller's to close.
+    """Set the client for models without their own. The caller remains responsible for closing it.
 
-    None takes back what was set, for instance at the end of a test.
-    `use_for_tracing` is taken for the SDK's sake and has no effect: traces go where OpenTelemetry sends them.
+    None takes back what was set, for instance at the end of a test. `use_for_tracing` is taken for the SDK's sake and
+    has no effect: traces go where OpenTelemetry sends them.
     """
     _Defaults.client = client
 
 
 def set_default_openai_api(api: Literal["chat_completions", "responses"]) -> None:
-    """The API that models found by name are asked through."""
+    """Set the API used by models found by name."""
     if api not in ("chat_completions", "responses"):
         raise UserError(f"{api!r} is not an API of OpenAI's", "Use 'responses' or 'chat_completions'.")
     _Defaults.use_responses = api == "responses"
 
 
 def default_client() -> AsyncOpenAI | None:
-    """The client that was set for the whole process."""
+    """Return the client set for the whole process."""
     return _Defaults.client
 
 
 def default_key() -> str | None:
-    """The key that was set for the whole process."""
+    """Return the key set for the whole process."""
     return _Defaults.key
 
 
 def uses_responses_by_default() -> bool:
-    """Whether models found by name use the Responses API."""
+    """Return whether models found by name use the Responses API."""
     return _Defaults.use_responses
 
 
 def get_default_model() -> str:
-    """The model that is meant where none is named."""
+    """Return the name of the default model."""
     return default_model(os.environ)

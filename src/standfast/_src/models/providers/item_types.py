@@ -1,7 +1,7 @@
-"""The SDK's names for what a provider gives: to type checkers they are openai's own types, as they are there.
+"""The SDK's names for provider types: openai's own types for a type checker.
 
-To Python they stand for anything: a program that only annotates with them needs no package of a provider. What a run
-hands out may also be a plain dict that can be read like them (`ReadableItem`).
+At run time they are `Any`: a program that only annotates with them needs no package of a provider. An item of a run may
+also be a plain dict with readable attributes (`ReadableItem`).
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ else:
 
 
 def coerce_tool_search_call_raw_item(raw_item: ToolSearchCallRawItem | Mapping[str, Any]) -> ToolSearchCallRawItem:
-    """A search among tools as it is; a mapping becomes a dict of its own."""
+    """Copy a mapping to a dict; return a typed tool search unchanged."""
     return dict(raw_item) if isinstance(raw_item, Mapping) else raw_item
 
 
 def coerce_tool_search_output_raw_item(
     raw_item: ToolSearchOutputRawItem | Mapping[str, Any],
 ) -> ToolSearchOutputRawItem:
-    """What a search among tools found, as it is; a mapping becomes a dict of its own."""
+    """Copy a mapping to a dict; return a typed result of a tool search unchanged."""
     return dict(raw_item) if isinstance(raw_item, Mapping) else raw_item

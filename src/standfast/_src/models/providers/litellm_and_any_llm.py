@@ -1,8 +1,8 @@
-"""Models of other providers, through the packages that know them: LiteLLM and any-llm.
+"""Models of other providers, through the packages LiteLLM and any-llm.
 
-Both offer OpenAI's Chat Completions call as a Python function, for a hundred providers. So a model here is our adapter
+Both offer OpenAI's Chat Completions call as a Python function, for a hundred providers. So a model here is the adapter
 for that API with the function in the place of the client: requests, replies, streams and failures are read by the same
-code. What these APIs have beyond Chat Completions (thinking blocks, signatures) is not kept.
+code. Extensions beyond Chat Completions (thinking blocks, signatures) are not kept.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ CompletionFunction = Callable[..., Awaitable[Any]]
 
 
 class CompletionModel(OpenAIChatCompletionsModel):
-    """A model behind a function that takes the arguments of `chat.completions.create` and answers as that does."""
+    """A model behind a function with the arguments and results of `chat.completions.create`."""
 
     def __init__(self, model: str, base_url: str | None = None, api_key: str | None = None) -> None:
         super().__init__(model, clients=_no_client)
         self.base_url, self.api_key = base_url, api_key
 
     def completion_function(self, *, retries: bool) -> CompletionFunction:
-        """The function; `retries` is False where nobody but the run may send a request again."""
+        """Return the function; `retries` is False if only the run may repeat a request."""
         raise NotImplementedError(f"{type(self).__name__} has no completion_function: override it.")
 
     def wants_prompt_cache_key(self) -> bool:
-        """No: the key is OpenAI's, and another provider may refuse it."""
+        """Return False: the key is OpenAI's, and another provider may refuse it."""
         return False
 
     async def close(self) -> None:
-        """Nothing of ours is open."""
+        """Do nothing: the model opens no resources."""
 
     def _client_for(self, request: ModelRequest) -> Any:
         self._warn_of_settings_without_effect(request)
@@ -46,7 +46,7 @@ class CompletionModel(OpenAIChatCompletionsModel):
 
 
 class _FunctionClient:
-    """As much of an `openai` client as the adapter uses."""
+    """The part of an `openai` client used by the adapter."""
 
     base_url = ""
 
@@ -60,7 +60,7 @@ class _FunctionClient:
 
 
 class _Stream:
-    """A stream that can be closed, whatever the package calls that."""
+    """A closable stream, whatever the package calls its closing method."""
 
     def __init__(self, chunks: AsyncIterable[object]) -> None:
         self._chunks = chunks
@@ -84,7 +84,7 @@ def _no_client() -> NoReturn:
 
 
 class LitellmModel(CompletionModel):
-    """A model by LiteLLM's name for it, such as `anthropic/claude-sonnet-4`; needs `standfast[litellm]`.
+    """A model by its LiteLLM name, such as `anthropic/claude-sonnet-4`; needs `standfast[litellm]`.
 
     Keys come from the environment variables that LiteLLM reads, unless `api_key` is given.
     """
@@ -106,7 +106,7 @@ class LitellmModel(CompletionModel):
             )
 
     def completion_function(self, *, retries: bool) -> CompletionFunction:
-        """`litellm.acompletion`, with this model's address and key."""
+        """Return `litellm.acompletion`, bound to this model's address and key."""
         litellm = _package("litellm", "LitellmModel")
         fixed: dict[str, Any] = {"base_url": self.base_url, "api_key": self.api_key}
         if not retries:
@@ -121,7 +121,7 @@ class LitellmModel(CompletionModel):
 
 
 class _LitellmStream:
-    """LiteLLM's stream without the end that it makes up: one that was cut off would look whole, and be kept as such."""
+    """LiteLLM's stream without its made-up end, with which a cut reply would look whole and be kept."""
 
     def __init__(self, chunks: AsyncIterable[object]) -> None:
         self._chunks = chunks
@@ -140,7 +140,7 @@ class LitellmProvider(ModelProvider):
     """Finds every model through LiteLLM: `RunConfig(model_provider=LitellmProvider())`."""
 
     def get_model(self, model_name: str | None) -> Model:
-        """The model of that name; None is the default model."""
+        """Return the model of a name; None means the default model."""
         return LitellmModel(model_name or get_default_model())
 
 
@@ -148,7 +148,7 @@ class LitellmProvider(ModelProvider):
 
 
 class AnyLLMModel(CompletionModel):
-    """A model by any-llm's name for it, such as `mistral/mistral-small`; needs `standfast[any-llm]`.
+    """A model by its any-llm name, such as `mistral/mistral-small`; needs `standfast[any-llm]`.
 
     The part before the first slash (or colon) is the provider, `openai` if there is none. Keys come from the
     environment variables that any-llm reads, unless `api_key` is given.
@@ -172,7 +172,7 @@ class AnyLLMModel(CompletionModel):
         self.api = api
 
     def completion_function(self, *, retries: bool) -> CompletionFunction:
-        """any-llm's completion of this model's provider. It has no retries of its own to switch off."""
+        """Return any-llm's completion function of this model's provider. any-llm has no retries to switch off."""
         any_llm = _package("any_llm", "AnyLLMModel")
         place = min((found for found in map(self.model.find, "/:") if found > 0), default=-1)
         provider, name = ("openai", self.model) if place < 0 else (self.model[:place], self.model[place + 1 :])
@@ -197,11 +197,11 @@ class AnyLLMProvider(ModelProvider):
         self.api_key, self.base_url, self.api = api_key, base_url, api
 
     def get_model(self, model_name: str | None) -> Model:
-        """The model of that name; None is OpenAI's default model."""
+        """Return the model of a name; None means OpenAI's default model."""
         return AnyLLMModel(model_name or f"openai/{get_default_model()}", self.base_url, self.api_key, self.api)
 
 
 def _package(name: str, what: str) -> Any:
-    """The package, or an error that names the command which installs it."""
+    """Import a package, or raise an error with the install command."""
     with needed_by(what):
         return import_module(name)

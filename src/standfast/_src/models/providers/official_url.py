@@ -1,4 +1,4 @@
-"""Whether an address is OpenAI's own."""
+"""Recognition of OpenAI's own addresses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ of what it sends."""
 
 
 def is_official_openai_base_url(base_url: object, *, websocket: bool = False) -> bool:
-    """Whether this is an address of OpenAI's own API."""
+    """Return whether an address belongs to OpenAI's own API."""
     parts = urlsplit(str(base_url))
     return parts.scheme == ("wss" if websocket else "https") and (parts.hostname or "") in OFFICIAL_HOSTS
 
 
 def is_official_openai_client(client: AsyncOpenAI) -> bool:
-    """Whether this client talks to OpenAI's own API."""
+    """Return whether a client uses OpenAI's own API."""
     return is_official_openai_base_url(getattr(client, "base_url", ""))

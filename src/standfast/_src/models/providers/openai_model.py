@@ -1,6 +1,6 @@
-"""What the two models over the `openai` client share: the client, advice about failures, and errors about replies.
+"""Base of the two models over the `openai` client: client, retry advice, and errors about replies.
 
-A reply is whole or it is an error; both APIs say so in the same words, here.
+A reply is complete or an error; both APIs use the same wording, here.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ class OpenAIModel(RequestModel):
         self._clients = ClientHolder(openai_client, clients)
 
     async def close(self) -> None:
-        """Close what this model opened; a client that was given stays open."""
+        """Close the client made for this model; a given client stays open."""
         await self._clients.aclose()
 
     def server_address(self) -> str:
-        """Where this model is asked, for traces."""
+        """Return the address of the server, for traces."""
         return str(self._clients.get(retries=True).base_url)
 
     def wants_prompt_cache_key(self) -> bool:
-        """Whether requests are to carry a `prompt_cache_key`: OpenAI's own API knows it, another may refuse it."""
+        """Return whether requests carry a `prompt_cache_key`: known to OpenAI's own API, perhaps refused elsewhere."""
         return is_official_openai_client(self._clients.get(retries=True))
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the service's headers say, and whether the request can have been taken."""
+        """Return advice from the service's headers, and whether the server may have taken the request."""
         return retry_advice(request)
 
     def _client_for(self, request: ModelRequest) -> AsyncOpenAI:
-        """The client for this request; it retries by itself only where nobody else decides and nothing can double."""
+        """Return the client for a request. Its own retries are on only without a retry policy and if no turn can
+        double.
+        """
         self._warn_of_settings_without_effect(request)
         return self._clients.get(retries=request.model_settings.retry is None and not request.stateful)
 
@@ -68,7 +70,7 @@ class OpenAIModel(RequestModel):
                 logger.warning("ModelSettings.%s has no effect: %s has no such setting", name, self.api_name)
 
     def _build_malformed_error(self, reason: object) -> ModelReplyError:
-        """The error for an answer that is not of this API."""
+        """Build the error for an answer outside this API's format."""
         return ModelReplyError(
             f"the service's reply does not parse: {reason}",
             f"Check base_url: the server must speak {self.api_name}. With one that does, run again.",
@@ -77,7 +79,7 @@ class OpenAIModel(RequestModel):
 
 
 def how_it_broke(error: Exception) -> tuple[str, str, str | None]:
-    """What ended a stream before its last event: the status, what happened, and the service's code for it."""
+    """Classify the failure of a stream before its last event: status, message, and the service's code."""
     code = getattr(error, "code", None)
     if isinstance(getattr(error, "body", None), Mapping):  # the library raised an error that the stream carried
         said = code if isinstance(code, str) else None

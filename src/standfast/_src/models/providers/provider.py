@@ -1,7 +1,7 @@
-"""Models by name: the OpenAI service, any server that speaks like it, and other providers behind a prefix.
+"""Providers of models by name: OpenAI, compatible servers, and other providers behind a prefix.
 
-A provider that was given a client uses it and leaves it open; one that makes clients makes them at the first request
-(no key is needed before), one for each event loop, and closes them with `aclose`.
+A provider with a given client uses it and leaves it open. Otherwise clients are made at the first request (no key is
+needed before), one for each event loop, and closed by `aclose`.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class OpenAIProvider(ModelProvider):
         self._own: OwnClients | None = None
 
     def get_model(self, model_name: str | None) -> Model:
-        """The model of that name; None is the default model."""
+        """Return the model of a name; None means the default model."""
         name = get_default_model() if model_name is None else model_name
         if self._use_responses:
             return OpenAIResponsesModel(name, model_is_explicit=model_name is not None, clients=self._client)
         return OpenAIChatCompletionsModel(name, clients=self._client)
 
     async def aclose(self) -> None:
-        """Close the clients that this provider made for the running loop."""
+        """Close the clients made by this provider for the running loop."""
         if self._own is not None:
             await self._own.aclose()
 
@@ -96,13 +96,13 @@ class OpenAIProvider(ModelProvider):
 
 
 class MultiProviderMap:
-    """Which provider stands behind which prefix."""
+    """Map from prefixes to providers."""
 
     def __init__(self) -> None:
         self._mapping: dict[str, ModelProvider] = {}
 
     def has_prefix(self, prefix: str) -> bool:
-        """Whether a provider stands behind this prefix."""
+        """Return whether a prefix has a provider."""
         return prefix in self._mapping
 
     def get_mapping(self) -> dict[str, ModelProvider]:
@@ -114,7 +114,7 @@ class MultiProviderMap:
         self._mapping = dict(mapping)
 
     def get_provider(self, prefix: str) -> ModelProvider | None:
-        """The provider behind this prefix."""
+        """Return the provider of a prefix, or None."""
         return self._mapping.get(prefix)
 
     def add_provider(self, prefix: str, provider: ModelProvider) -> None:
@@ -127,11 +127,12 @@ class MultiProviderMap:
 
 
 class MultiProvider(ModelProvider):
-    """Finds models by the prefix of their name: "openai/gpt-4.1" and "gpt-4.1" are OpenAI's, others are in the map.
+    """Find models by the prefix of their name: "openai/gpt-4.1" and "gpt-4.1" are OpenAI's, other prefixes are in the
+    map.
 
-    "litellm/…" and "any-llm/…" go through these packages, if they are installed. A prefix of the map wins over the
-    built-in ones. `openai_prefix_mode="model_id"` and `unknown_prefix_mode="model_id"` hand names with a slash on
-    whole, for servers whose model names have one.
+    "litellm/…" and "any-llm/…" go through these packages, if installed. A prefix of the map wins over the built-in
+    ones. `openai_prefix_mode="model_id"` and `unknown_prefix_mode="model_id"` hand names with a slash on whole, for
+    servers whose model names have one.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class MultiProvider(ModelProvider):
         self._others: dict[str, ModelProvider] = {}
 
     def get_model(self, model_name: str | None) -> Model:
-        """The model of that name, with or without a prefix."""
+        """Return the model of a name, with or without a prefix."""
         provider, name = self._find(model_name)
         return provider.get_model(name)
 

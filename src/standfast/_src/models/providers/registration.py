@@ -1,7 +1,7 @@
-"""The id under which a program's runs are registered at OpenAI, and who is asked for it.
+"""Id of a program's registration at OpenAI, and its sources.
 
-standfast sends no traces to OpenAI, so there the id registers nothing; it is put on the metadata of a program's
-traces, which go where OpenTelemetry sends them.
+standfast sends no traces to OpenAI, so there the id registers nothing; it is put on the metadata of a program's traces,
+which go where OpenTelemetry sends them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _VARIABLE = "OPENAI_AGENT_HARNESS_ID"
 
 @dataclass(frozen=True)
 class OpenAIAgentRegistrationConfig:
-    """What a program says about its registration: the id, or None to look elsewhere."""
+    """Registration of a program: the id, or None to use the next source."""
 
     harness_id: str | None
 
 
 @dataclass(frozen=True)
 class ResolvedOpenAIAgentRegistrationConfig:
-    """The id that counts."""
+    """The id in force."""
 
     harness_id: str
 
@@ -38,7 +38,7 @@ class _Default:
 
 
 def set_default_openai_agent_registration(config: OpenAIAgentRegistrationConfig | dict[str, Any] | None) -> None:
-    """The registration of providers that are given none; None goes back to the environment's."""
+    """Set the registration of providers without their own; None restores the environment's."""
     _Default.config = None if config is None else _read(config)
 
 
@@ -47,19 +47,19 @@ set_default_openai_agent_registration_config = set_default_openai_agent_registra
 
 
 def set_default_openai_harness(harness_id: str | None) -> None:
-    """The id of providers that are given none; None goes back to the environment's."""
+    """Set the id of providers without their own; None restores the environment's."""
     _Default.config = None if harness_id is None else OpenAIAgentRegistrationConfig(harness_id)
 
 
 def get_default_openai_agent_registration_config() -> OpenAIAgentRegistrationConfig | None:
-    """The registration that was set for the process."""
+    """Return the registration set for the process."""
     return _Default.config
 
 
 def resolve_openai_agent_registration_config(
     config: OpenAIAgentRegistrationConfig | dict[str, Any] | None,
 ) -> ResolvedOpenAIAgentRegistrationConfig | None:
-    """The id that counts: this one's, the process's, or that of OPENAI_AGENT_HARNESS_ID; None if nobody names one."""
+    """Resolve the id: `config`, then the process's, then OPENAI_AGENT_HARNESS_ID; None if all are unset."""
     given = None if config is None else _read(config).harness_id
     default = None if _Default.config is None else _Default.config.harness_id
     for candidate in (given, default, os.environ.get(_VARIABLE)):
@@ -69,7 +69,7 @@ def resolve_openai_agent_registration_config(
 
 
 def resolve_openai_harness_id_for_model_provider(model_provider: object) -> str | None:
-    """The id of this provider, or the one that counts where none is given."""
+    """Return the id of a provider, else the process's or the environment's."""
     for provider in (model_provider, getattr(model_provider, "openai_provider", None)):
         own = getattr(getattr(provider, "agent_registration", None), "harness_id", None)
         if isinstance(own, str) and own.strip():
@@ -81,7 +81,7 @@ def resolve_openai_harness_id_for_model_provider(model_provider: object) -> str 
 def add_openai_harness_id_to_metadata(
     metadata: dict[str, Any] | None, *, model_provider: object
 ) -> dict[str, Any] | None:
-    """The metadata of a trace with the id, unless it has one already or there is none."""
+    """Add the id to a trace's metadata, unless already present or unknown."""
     harness_id = resolve_openai_harness_id_for_model_provider(model_provider)
     if harness_id is None or (metadata is not None and OPENAI_HARNESS_ID_TRACE_METADATA_KEY in metadata):
         return metadata

@@ -1,4 +1,4 @@
-"""A model as two methods of one request: where the SDK's long signature is turned into a `ModelRequest`, once."""
+"""Adapter from the SDK's long signature to methods of a single `ModelRequest`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from standfast._src.models.model_settings import ModelSettings
 
 
 class RequestModel(Model):
-    """A model that is written as two methods of one `ModelRequest`; the SDK's long signature is here, once."""
+    """Base of models with two methods of a `ModelRequest`; converts the SDK's long signature once."""
 
     @abstractmethod
     async def respond(self, request: ModelRequest) -> ModelResponse:
-        """The whole reply to this request."""
+        """Send a request and return the whole reply."""
 
     @abstractmethod
     def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:

@@ -1,6 +1,6 @@
-"""The SDK's names for how requests of the Responses API are written: for programs that write one themselves.
+"""The SDK's names for converters of the Responses API, for programs that write their own requests.
 
-Nothing of standfast goes this way: `_src.models.responses_format` has the rules, and this asks it.
+standfast itself does not use them: the rules are in `_src.models.responses_format`, and this module delegates to them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standfast._src.models.tool_definitions import OutputSchema
 
 @dataclass
 class ConvertedTools:
-    """Tools as the Responses API shows them, and what has to be asked for with them."""
+    """Tools in the form of the Responses API, and the `include` values they need."""
 
     tools: list[dict[str, Any]]
     includes: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Converter:
 
     @classmethod
     def convert_tools(cls, tools: Sequence[Any], handoffs: Sequence[Any], **options: object) -> ConvertedTools:
-        """Tools and handoffs as this API shows them."""
+        """Convert tools and handoffs to this API's form."""
         shown, includes = responses_format.tools_param(tools, handoffs)
         return ConvertedTools(shown, includes)
 
@@ -36,10 +36,10 @@ class Converter:
         cls, tool_choice: ToolChoice, *, tools: Sequence[Any] | None = None, handoffs: Sequence[Any] | None = None,
         model: str | None = None,
     ) -> str | dict[str, Any] | None:  # fmt: skip
-        """A tool choice as this API takes it; None for none."""
+        """Convert a tool choice to this API's form."""
         return responses_format.tool_choice_param(tool_choice, tools or (), handoffs or ())
 
     @classmethod
     def get_response_format(cls, output_schema: OutputSchema | None) -> dict[str, Any] | None:
-        """An output type as this API takes it; None for text."""
+        """Convert an output type to this API's form; None for text."""
         return responses_format.text_param(output_schema, None)

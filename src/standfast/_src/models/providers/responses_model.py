@@ -95,7 +95,7 @@ class OpenAIResponsesModel(OpenAIModel):
     # --- asking again what became of it ------------------------------------------------------------------------------
 
     async def settle(self, evidence: SendEvidence) -> Settled | None:
-        """Find out whether the service took a request whose answer was lost; None if it cannot be known."""
+        """Find out whether the service took a request with a lost answer; return None if unknown."""
         try:
             return await self._ask_server(evidence)
         except Exception as error:
@@ -114,7 +114,7 @@ class OpenAIResponsesModel(OpenAIModel):
         return None
 
     async def mark(self, conversation_id: str) -> str:
-        """The id of the conversation's newest item; "" if it has none."""
+        """Return the id of the conversation's newest item, or "" for an empty conversation."""
         client = self._clients.get(retries=True)
         try:
             page = await client.conversations.items.list(conversation_id, limit=1, order="desc")
@@ -154,7 +154,7 @@ class OpenAIResponsesModel(OpenAIModel):
             return None  # equal words may have been said before: without a mark, likeness proves nothing
         calls = calls_in(found.output)
         if is_answered(calls, found.later):
-            return None  # somebody has gone on from there: it is the reply to another request with equal words
+            return None  # another request has continued from there: this is the reply to a request with equal words
         states = {item.get("status") for item in found.output}
         if not found.output or states & _UNFINISHED:
             is_over = "incomplete" in states and "in_progress" not in states
@@ -183,7 +183,7 @@ def _note_remedy(error: Exception, arguments: dict[str, Any]) -> None:
 
 
 def _remedy(error: Exception, arguments: dict[str, Any]) -> str | None:
-    """What to do about an owner that the server does not know; None for any other error."""
+    """Return the remedy for a conversation or response unknown to the server; None for any other error."""
     if getattr(error, "code", None) == "previous_response_not_found":
         return (
             f"The server does not have response {arguments.get('previous_response_id')!r}: it was deleted, its time is "
@@ -198,7 +198,7 @@ def _remedy(error: Exception, arguments: dict[str, Any]) -> str | None:
 
 
 class _Watch:
-    """Follows one stream and knows at its end whether the reply was whole."""
+    """Reader of a stream that raises unless the reply is complete at its end."""
 
     def __init__(self, stream: AsyncStream[ResponseStreamEvent]) -> None:
         self._stream = stream
@@ -269,7 +269,7 @@ class _Watch:
 
 
 def check_whole(response: Response) -> None:
-    """Raise unless this is a response that completed."""
+    """Raise unless the response is completed."""
     # Compatible servers may leave the status out; what they sent was at least sent whole.
     if getattr(response, "status", None) not in ("completed", None):
         raise not_whole(response)

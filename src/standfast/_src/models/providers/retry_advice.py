@@ -1,9 +1,10 @@
-"""What the OpenAI service's errors say about sending a request again.
+"""Retry advice from the OpenAI service's errors.
 
 `x-should-retry` and `Retry-After` are advice about usefulness. Safety is another question: a request that never left,
-or that was refused, was not taken; after a server error, a timeout or a cut nobody knows, whatever the headers suggest.
+or was refused, was not taken; after a server error, a timeout or a cut the outcome is unknown, whatever the headers
+suggest.
 
-What a failure is (its status and code, whether the request can have left) is read in `_src.models.error_reading`.
+The facts of a failure (its status and code, whether the request can have left) are read in `_src.models.error_reading`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _PASSING_CODES = frozenset({"server_error", "rate_limit_exceeded", "conversation
 
 
 def retry_advice(request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-    """Advice about a failed request; None for a failure that is not the service's."""
+    """Return advice about a failed request, or None for a failure outside the service."""
     error = request.error
     if isinstance(error, CallerError):  # raised by the converters, before anything was sent
         return ModelRetryAdvice(suggested=False, replay_safety="safe", reason=str(error))

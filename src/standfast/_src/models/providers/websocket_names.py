@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OpenAIResponsesWebSocketOptions(TypedDict, total=False):
-    """Settings of a websocket. They are taken and have no effect."""
+    """Settings of a websocket, accepted without effect."""
 
     ping_interval: float | None
     ping_timeout: float | None
@@ -27,7 +27,7 @@ class OpenAIResponsesWebSocketOptions(TypedDict, total=False):
 
 
 class ResponsesWebSocketError(RuntimeError):
-    """What the SDK raises for an error frame of a websocket; nothing here raises it."""
+    """The SDK's error for an error frame of a websocket; never raised here."""
 
     def __init__(self, payload: Mapping[str, Any]) -> None:
         self.payload = dict(payload)
@@ -51,7 +51,7 @@ class OpenAIResponsesWSModel(OpenAIResponsesModel):
         super().__init__(model, openai_client, **options)
 
     async def close(self) -> None:
-        """Close what this model opened itself."""
+        """Close the client made for this model."""
         with contextlib.suppress(AttributeError):
             await super().close()
 
