@@ -1,10 +1,10 @@
-"""Starts an MCP server and sees to it that nothing of it outlives the program that wanted it.
+"""Guardian process of an MCP server: when the program ends, no process of the server survives.
 
 Run as a script, between the program and the server: `process_guard.py LIFELINE COMMAND ARGUMENT...`. LIFELINE is one
-end of a socket whose other end only the program holds. When the program is gone, however it went (`kill -9`
-included), the kernel closes that end, and the guardian kills the whole process group: the server and what it started.
-A server that is hung, or ignores the end of its input, cannot stay behind, as it could if only its pipes closed. When
-the server ends by itself, the guardian reports how, and ends what the server left behind.
+end of a socket; only the program holds the other. When the program ends in any way (`kill -9` included), the kernel
+closes that end, and the guardian kills the whole process group: the server and all its children. A server that hangs,
+or ignores the end of its input, cannot survive, as it could if only its pipes closed. When the server ends by itself,
+the guardian reports its exit status and kills its remaining children.
 
 It imports next to nothing and is started with `-I -S`, because it runs before every server. Rejected: Linux' death
 signal, which reaches one process and not its children, and knows threads where we mean programs.
