@@ -1,1 +1,3 @@
-"""A voice call as data: what outlives connections (`Talk`), what one connection knows (`Link`), the wire's words."""
+"""State machine of a voice call, as data: the state that outlives connections (`VoiceCall`), the state of one
+connection (`ConnectionState`), and the wire format.
+"""

@@ -1,4 +1,4 @@
-"""Every way a call can change.
+"""All transitions of a voice call.
 
 `advance` is the only function that makes a new `VoiceCall` from an old one, and its `match` is the list of all the
 ways. It
@@ -76,7 +76,7 @@ Step = tuple[VoiceCall, tuple[Shown, ...]]
 
 
 def advance(talk: VoiceCall, event: Event) -> Step:
-    """The call after this event, and what is worth showing of it. What does not fit the call changes nothing."""
+    """Apply an event; return the new call and what to show. An event that does not fit the call changes nothing."""
     shown: list[Shown] = []
     return join_settled(_apply_event(talk, event, shown)), tuple(shown)
 
@@ -121,7 +121,7 @@ def _apply_event(talk: VoiceCall, event: Event, shown: list[Shown]) -> VoiceCall
             shown.append(Shown("item_refused", item_id, why))
             if part is None:
                 return talk
-            # No server will have it: it stays in the history as what was wanted, and nobody waits for an answer to it.
+            # No server will have it: it stays in the history as what was wanted, and no answer to it is pending.
             asks = tuple(ask for ask in talk.asks if ask.id != item_id)
             return evolve(_place_part(talk, evolve(part, known=True)), asks=asks)
         case Opened():
@@ -202,7 +202,7 @@ def _apply_added(talk: VoiceCall, event: Added) -> VoiceCall:
 
 
 def _place_part(talk: VoiceCall, part: Part) -> VoiceCall:
-    """Place a new item in the server's order: behind all that it has, before what it has not got yet."""
+    """Place a new item in the server's order: behind all items the server has, before those it lacks."""
     old = talk.part(part.id)
     if old is not None and old.known:
         return put(talk, part)  # it keeps its place on a new connection
@@ -212,7 +212,9 @@ def _place_part(talk: VoiceCall, part: Part) -> VoiceCall:
 
 
 def _remove_part(talk: VoiceCall, item_id: str) -> VoiceCall:
-    """Drop an item that somebody else took back: it will not be history. A call stays, it may have been done."""
+    """Drop an item deleted by the server or another client: it will not be history. A tool call stays, since it may
+    have run.
+    """
     part = talk.part(item_id)
     if part is None or part.kind == "output":
         return talk
@@ -227,7 +229,9 @@ def _remove_part(talk: VoiceCall, item_id: str) -> VoiceCall:
 
 
 def _apply_reply_started(talk: VoiceCall, event: ReplyStarted) -> VoiceCall:
-    """A reply answers what the server had when it began; what came later asks again."""
+    """Assign pending requests to a reply: it answers the items the server had at its beginning, later ones
+    ask again.
+    """
     asks = tuple(evolve(ask, by=event.response) if ask.bare or ask.id in event.held else ask for ask in talk.asks)
     # A note that has not left is about an older reply than this one: the model has moved on (E7).
     gone = {part.id for part in talk.open if part.kind == "note" and not part.known and part.id not in event.left}
@@ -239,7 +243,7 @@ def _apply_reply_started(talk: VoiceCall, event: ReplyStarted) -> VoiceCall:
 
 
 def _apply_reply_ended(talk: VoiceCall, event: ReplyEnded, shown: list[Shown]) -> VoiceCall:
-    """A reply that ended has answered what it was about, however it ended; one that failed is asked for once more."""
+    """End a reply: its requests count as answered, whatever its status. A failed reply is requested once more."""
     parts = tuple(
         evolve(part, done=True) if part.response == event.response and not part.done else part for part in talk.open
     )
@@ -268,7 +272,7 @@ def _apply_reply_refused(talk: VoiceCall, event: ReplyRefused, shown: list[Shown
 
 
 def _apply_interrupted(talk: VoiceCall, event: Interrupted, shown: list[Shown]) -> VoiceCall:
-    """Cut replies: what was not heard of them by now never will be. Decided here, before any frame leaves."""
+    """Cut replies at the audio heard by now. Decided here, before any frame is sent."""
     parts = []
     for part in talk.open:
         concerned = part.kind == "spoken" and not part.cut and (event.only is None or part.id == event.only)
@@ -292,7 +296,7 @@ def _apply_played(talk: VoiceCall, heard: Mapping[str, int], over: Collection[st
         if ms is not None and part.kind == "spoken" and not part.cut and ms > part.heard_ms:
             part = evolve(part, heard_ms=min(int(ms), part.total_ms))
         if part.id in over and part.is_playing:
-            part = evolve(part, cut=True)  # the rest was dropped before anybody took it
+            part = evolve(part, cut=True)  # the rest was dropped before any reader took it
         parts.append(part)
     return evolve(talk, open=tuple(parts))
 

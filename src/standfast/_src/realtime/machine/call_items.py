@@ -1,8 +1,8 @@
-"""The items of a voice conversation as an application sees them, with the SDK's names and fields.
+"""Items of a voice conversation for an application, with the SDK's names and fields.
 
-The SDK makes them with pydantic, which no pure layer of ours needs for anything else. What programs do with them
-(attributes, `model_dump`, `model_copy`, `model_validate`, equality, fields nobody has heard of yet) works here with
-sixty lines. They are never changed in place: an update is a new item.
+The SDK makes them with pydantic, which no pure layer here needs for anything else. The usual operations of programs
+(attributes, `model_dump`, `model_copy`, `model_validate`, equality, unknown fields) work here with sixty lines. Items
+are never changed in place: an update is a new item.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
 @dataclass_transform(kw_only_default=True, eq_default=True)
 class Record:
-    """A typed JSON object: known fields with defaults, unknown ones kept as they are."""
+    """A typed JSON object: known fields with defaults, unknown fields kept."""
 
     _defaults: ClassVar[dict[str, Any]] = {}
     _required: ClassVar[tuple[str, ...]] = ()
@@ -32,7 +32,7 @@ class Record:
         self.__dict__.update(fields)
 
     def model_dump(self, *, exclude_none: bool = False, mode: str = "python", **_: object) -> dict[str, Any]:
-        """The item as a JSON object, with whatever is inside it."""
+        """Return the item and its parts as a JSON object."""
         return {
             name: _dump_value(value, exclude_none)
             for name, value in self.__dict__.items()
@@ -45,7 +45,7 @@ class Record:
 
     @classmethod
     def model_validate(cls, value: Any) -> Self:
-        """The item that a JSON object describes; an item of this kind is returned as it is."""
+        """Build an item from a JSON object; return an item of this class unchanged."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, dict):
@@ -74,14 +74,14 @@ def _dump_value(value: object, exclude_none: bool) -> object:
 
 
 class InputText(Record):
-    """Text that a user typed, or a system message."""
+    """Text typed by a user, or a system message."""
 
     type: Literal["input_text"] = "input_text"
     text: str | None = None
 
 
 class InputAudio(Record):
-    """What a user said; the audio itself is only there if somebody put it there."""
+    """Speech of a user; `audio` is filled only by an application."""
 
     type: Literal["input_audio"] = "input_audio"
     audio: str | None = None
@@ -89,7 +89,7 @@ class InputAudio(Record):
 
 
 class InputImage(Record):
-    """A picture that a user showed."""
+    """Picture from a user."""
 
     type: Literal["input_image"] = "input_image"
     image_url: str | None = None
@@ -97,14 +97,14 @@ class InputImage(Record):
 
 
 class AssistantText(Record):
-    """Text that the model wrote."""
+    """Text written by the model."""
 
     type: Literal["text"] = "text"
     text: str | None = None
 
 
 class AssistantAudio(Record):
-    """What the model said."""
+    """Speech of the model."""
 
     type: Literal["audio"] = "audio"
     audio: str | None = None
@@ -143,7 +143,7 @@ class AssistantMessageItem(Record):
 
 
 class RealtimeToolCallItem(Record):
-    """A call and, once there is one, its output."""
+    """A tool call and, once available, its output."""
 
     item_id: str
     previous_item_id: str | None = None
@@ -163,7 +163,7 @@ RealtimeItem: TypeAlias = SystemMessageItem | UserMessageItem | AssistantMessage
 
 
 class RealtimeResponse(Record):
-    """A reply of the model: its messages."""
+    """A reply of the model with its messages."""
 
     id: str
     output: list[RealtimeMessageItem]
@@ -186,7 +186,7 @@ _PARTS: dict[str, type[Record]] = {
 
 
 def part_of(part: object, role: str) -> Record | None:
-    """A content part as its class, in any of the wire's spellings; None for one that nobody can show."""
+    """Build a content part from any spelling of the wire; None for an unknown part."""
     if isinstance(part, Record):
         return part
     if not isinstance(part, dict):

@@ -1,6 +1,6 @@
-"""A call as JSON and back, in the form in which a run store keeps runs: a small head and the tail of its ledger.
+"""JSON form of a voice call, in the layout of saved runs: a small head and the tail of its ledger.
 
-The schema is looked at before anything else, so that whoever meets a call where a run is expected can say so.
+The schema is checked first, so that a reader that expects a run can report that it found a voice call.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ _HEAD = [name for name in VoiceCall.__struct_fields__ if name != "ledger"]
 
 
 def encode_head(talk: VoiceCall) -> bytes:
-    """Everything but the ledger, with the ledger's length."""
+    """Encode all fields except the ledger, plus the ledger's length."""
     head = {name: getattr(talk, name) for name in _HEAD}
     return encode_record({"schema": SCHEMA, "version": VERSION, **head, "lengths": {"ledger": len(talk.ledger)}})
 
 
 def encode_tails(talk: VoiceCall, saved: int) -> dict[str, LogTail]:
-    """What the ledger has beyond what is saved already."""
+    """Encode the ledger's entries behind those already saved."""
     entries = talk.ledger.since(saved)
     return {"ledger": LogTail(saved, [encode_record(entry) for entry in entries])} if entries else {}
 
 
 class VoiceCallRecord:
-    """A call as a run store keeps it. The ledger stays also when the call has ended: it holds what was generated."""
+    """A voice call as a record of a run store. Its ledger stays after the end of the call: it holds the
+    generated text.
+    """
 
     def __init__(self, talk: VoiceCall) -> None:
         self._talk = talk
@@ -40,20 +42,20 @@ class VoiceCallRecord:
         self.session_id = talk.session_id
 
     def head(self) -> bytes:
-        """Everything but the ledger."""
+        """Return all fields except the ledger."""
         return encode_head(self._talk)
 
     def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
-        """What the ledger has beyond what is saved."""
+        """Return the ledger's entries behind those already saved."""
         return encode_tails(self._talk, saved.get("ledger", 0))
 
     def lengths(self) -> Mapping[str, int]:
-        """How long the ledger is."""
+        """Return the length of the ledger."""
         return {"ledger": len(self._talk.ledger)}
 
 
 def is_call(saved: SavedRun) -> bool:
-    """Whether this saved run is a voice call."""
+    """Return whether a saved run is a voice call."""
     try:
         head = decode_value(saved.head)
     except ValueError:
@@ -106,7 +108,7 @@ def _check(talk: VoiceCall) -> None:
 
 
 def generated(talk: VoiceCall) -> list[dict[str, Any] | None]:
-    """What was generated of each item of the call's own history, and how much of it was heard, by ordinal."""
+    """Return, for each entry of the call's history, the generated text and the heard duration."""
     return [entry.extra for entry in talk.ledger]
 
 

@@ -1,8 +1,8 @@
-"""What one connection knows: what its server has, the response under way, what was sent, audio received per item.
+"""State of one connection: the server's items, the response under way, sent frames, audio received per item.
 
-It dies with the connection and is never saved, so it may change in place. `receive` reads a frame and says what that
-means for the call; `note_sent` is told of every frame that is handed to the connection: a connection that cannot send
-is lost, so a frame counts as sent from then on.
+It ends with the connection and is never saved, so it may change in place. `receive` reads a frame and returns its
+events for the voice call. `note_sent` is called with every frame handed to the connection: a connection that cannot
+send is lost, so a frame counts as sent from then on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MARK = "standfast"
 
 @dataclass(slots=True)
 class Cut:
-    """What was heard of an item that was cut: owed to the server, also when the item is history here."""
+    """Heard part of a cut item: owed to the server, even if the item is history here."""
 
     heard_ms: int
     response: str | None
@@ -45,19 +45,19 @@ class Cut:
 
 @dataclass
 class ConnectionState:
-    """One connection of a call."""
+    """State of one connection of a voice call."""
 
     epoch: int
     settings: dict[str, Any] = field(default_factory=dict)
-    """The session object that it starts with."""
+    """Session object to start with."""
     base: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    """What was said before this call, for a server that has nothing yet."""
+    """Conversation before this call, for a server without any items."""
     base_upto: int = 0
-    """How much of the ledger is in it."""
+    """Number of ledger entries in `base`."""
     attached: bool = False
-    """Whether its server keeps the conversation, so that it must not be given again."""
+    """True if the server keeps the conversation, which must not be sent again."""
     guarded: bool = False
-    """Whether output guardrails look at replies."""
+    """True if output guardrails check replies."""
     base_ids: frozenset[str] = frozenset()
     """Our ids of the part of the ledger that is in `base`: a session keeps items without them."""
 
@@ -67,19 +67,19 @@ class ConnectionState:
     """The whole session object of each change that is resolved, by its number."""
     sending: int | None = None
     ready: bool = False
-    """Whether the first settings are confirmed."""
+    """True once the first settings are confirmed."""
     refused: Any = None
-    """Why the server does not take the first settings."""
+    """Reason for the server's refusal of the first settings."""
     confirmed: int | None = None
     """The change that was confirmed last."""
     seeded: bool = False
-    """Whether the server has everything that it was to be given before anything new."""
+    """True once the server has all items that must precede new ones."""
 
     has: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     """Items that we have sent."""
     given: dict[str, str] = field(default_factory=dict)
-    """Texts that we gave it of replies which could still be cut."""
+    """Sent texts of replies that could still be cut."""
     names: dict[str, str] = field(default_factory=dict)
     """The ids under which the server has items that we gave it a second time: an id is never free again."""
     sent: set[str] = field(default_factory=set)
@@ -93,7 +93,7 @@ class ConnectionState:
     outside: set[str] = field(default_factory=set)
     """Responses beside the conversation."""
     unwanted: set[str] = field(default_factory=set)
-    """Responses whose audio nobody wants any more."""
+    """Responses with unwanted audio: interrupted or refused."""
     tripped: set[str] = field(default_factory=set)
     """Those of them that a guardrail refused."""
     cancelled: set[str] = field(default_factory=set)
@@ -142,11 +142,11 @@ class ConnectionState:
     # --- what it is asked --------------------------------------------------------------------------------------------
 
     def holds(self, item_id: str) -> bool:
-        """Whether the server has this item."""
+        """Return whether the server has an item."""
         return item_id in self.has
 
     def received_ms(self, item_id: str) -> int:
-        """How much audio of this item came over this connection."""
+        """Return the milliseconds of audio of an item received over this connection."""
         return self.received.get(item_id, 0) // self.out_rate
 
     def owe(self, part: Part) -> None:
@@ -156,7 +156,9 @@ class ConnectionState:
         self.cuts[part.id] = Cut(part.heard_ms, part.response)
 
     def place_of(self, ms: int) -> int:
-        """Where in our audio the server's millisecond is; it counts what this connection was given."""
+        """Convert the server's millisecond to a position in the call's input audio. The server counts only this
+        connection's audio.
+        """
         at = ms * self.in_rate
         for start, place, length in reversed(self.stream):
             if at >= start:
@@ -214,7 +216,7 @@ class ConnectionState:
     # --- what it receives --------------------------------------------------------------------------------------------
 
     def receive(self, frame: Mapping[str, Any]) -> list[Event]:
-        """What a frame means for the call; deltas are not for here. What is not known is not an error."""
+        """Return the events of a frame, deltas excepted. An unknown frame is not an error."""
         match frame.get("type"):
             case "session.created":
                 self._session(frame.get("session") or {})
@@ -265,7 +267,7 @@ class ConnectionState:
         self._understand(session)
         sending, self.sending = self.sending, None
         if sending is None:
-            return []  # somebody else's
+            return []  # another client's change
         if sending == 0:
             self.ready, self.applied = True, dict(self.settings)
         else:
@@ -329,7 +331,7 @@ class ConnectionState:
             return [Added(item_id, "typed", text=text)]
         transcript = next((part.get("transcript") for part in parts if part.get("transcript")), None)
         if transcript is None and not self.transcribes:
-            transcript = SPEECH  # nobody will say what it was
+            transcript = SPEECH  # no transcript will come
         ask = None
         if self.creates or idle:
             # A response under way keeps the server from answering by itself: then asking is ours.
@@ -348,7 +350,7 @@ class ConnectionState:
             self.spoke[item_id] = (start, end)
 
     def ours(self, item_id: str) -> str:
-        """The id that we know this item by."""
+        """Return the local id of an item."""
         return next((own for own, name in self.names.items() if name == item_id), item_id) if self.names else item_id
 
     def _handle_item_deleted(self, item_id: str) -> list[Event]:
@@ -420,7 +422,7 @@ class ConnectionState:
     # --- errors ------------------------------------------------------------------------------------------------------
 
     def _error(self, error: Mapping[str, Any]) -> list[Event]:
-        """What an error is about: its event id says so, else its code."""
+        """Match an error to its cause: by event id, else by code."""
         code, about = error.get("code"), error.get("event_id")
         self.expected = False
         if code == "conversation_already_has_active_response" and about in (None, self.creating):

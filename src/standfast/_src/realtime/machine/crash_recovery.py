@@ -1,7 +1,7 @@
-"""What becomes of a call when its connection, its process or the caller is gone.
+"""Transitions of a voice call after the loss of its connection, its process or the caller.
 
-A call that lost its process is either claimed by another, which goes on with it, or settled by somebody who has none of
-its code and only needs a history that is whole (C15). Settled, it can still be gone on with (E14).
+A call whose process crashed is either claimed by another process, which continues it, or settled by a process that has
+none of its code and only needs a complete history (C15). A settled call can still be continued (E14).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from standfast._src.runs.engine.run import evolve
 
 
 def apply_lost(talk: VoiceCall, attached: bool, shown: list[Shown]) -> VoiceCall:
-    """The response under way is gone with its connection; what was received of it goes on being heard.
+    """End the response under way with its connection; the audio received so far continues to play.
 
-    On an attached call it goes on, and what became of it is looked for with the next connection.
+    On an attached call the response continues at the server, and the next connection searches for its outcome.
     """
     parts = []
     for part in talk.open:
@@ -31,7 +31,7 @@ def apply_lost(talk: VoiceCall, attached: bool, shown: list[Shown]) -> VoiceCall
 
 
 def apply_opened(talk: VoiceCall, event: Opened) -> VoiceCall:
-    """Speech that is said again is forgotten here; of other speech no transcript will come any more."""
+    """Forget speech that is sent again; for all other open speech no transcript will come."""
     parts = []
     for part in talk.open:
         if part.id in event.again:
@@ -44,7 +44,7 @@ def apply_opened(talk: VoiceCall, event: Opened) -> VoiceCall:
 
 
 def apply_claimed(talk: VoiceCall, stored: int, shown: list[Shown]) -> VoiceCall:
-    """What had begun elsewhere is in doubt; what was being said was heard as far as is known; notes are forgotten."""
+    """Put begun tool calls in doubt, cut spoken replies at the audio known to be heard, and forget notes."""
     calls = []
     for one in talk.calls:
         call = one.call
@@ -81,10 +81,10 @@ def apply_claimed(talk: VoiceCall, stored: int, shown: list[Shown]) -> VoiceCall
 
 
 def apply_settled(talk: VoiceCall, event: SettledBy) -> VoiceCall:
-    """The process is gone and another run needs the history: everything joins it but what waits for a person (C15).
+    """Settle a call of a crashed process: all items join the history except calls that wait for a person (C15).
 
-    Who asked for a reply still asks: whoever goes on with the call answers it. What a guardrail had not looked at was
-    heard all the same, and only what was heard is kept.
+    Requests for a reply stay pending, for a process that continues the call. Text unchecked by a guardrail was heard
+    all the same, and only heard text is kept.
     """
     talk = apply_claimed(talk, event.stored, [])
     # A handoff that was not confirmed did not happen, and its agent can be asked for again.
@@ -109,17 +109,17 @@ def _settle_call(talk: VoiceCall, one: OpenCall, event: SettledBy) -> VoiceCall:
 
 
 def _broken_off(part: Part) -> Part:
-    """A reply of which no more will be heard than was."""
+    """End a reply: the rest of its audio will not be heard."""
     return evolve(part, done=True, cut=part.cut or part.heard_ms < part.total_ms or _is_unheard(part))
 
 
 def _is_unheard(part: Part) -> bool:
-    """Whether words of a spoken reply came, and none of its audio yet: nobody has heard them."""
+    """Return whether a spoken reply has text but no audio yet, so that it was not heard at all."""
     return not part.done and not part.written and not part.total_ms
 
 
 def _as_heard(part: Part) -> Part:
-    """The part when nothing more will come of it: as it was heard, and as it was understood."""
+    """Complete a part as heard and as understood, for a call without further events."""
     if part.kind == "spoken":
         part = evolve(_broken_off(part), judged=max(part.judged, len(part.text or "")))
     text = SPEECH if part.kind == "said" and part.text is None else part.text
@@ -127,9 +127,9 @@ def _as_heard(part: Part) -> Part:
 
 
 def apply_hung_up(talk: VoiceCall) -> VoiceCall:
-    """Nobody listens any more: what was heard is history, nothing is asked for. A call that waits may be decided."""
+    """End the call: heard text is history, no reply is pending. A waiting tool call may still be decided."""
     parts = tuple(_as_heard(part) for part in talk.open if part.kind != "note")
     talk = evolve(talk, ended=True, open=parts, asks=(), counter=talk.counter + 1)
-    while talk.changes:  # a handoff to an agent that nobody will talk to
+    while talk.changes:  # a handoff to an agent without a listener
         talk = change_refused(talk, talk.changes[0].number, None, "The call ended before the handoff.", [])
     return talk

@@ -1,7 +1,7 @@
-"""What should be under way now: derived from the call and its connection, never stored.
+"""Effects that should be under way now: derived from the call and its connection, never stored.
 
-Everything a server must have is `view(talk)` less what it has. So a reconnect, a takeover and a call that starts from a
-text history need no code of their own: they are a link that has nothing yet. What was not sent is sent again (E10).
+The frames to send are `view(talk)` less the server's items. So a reconnect, a takeover and a call that starts from a
+text history need no code of their own: they are a connection without items. An unsent frame is sent again (E10).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAITING = "These calls wait for a person's approval and have not run yet. Do not
 
 
 def due(talk: VoiceCall, link: ConnectionState | None, *, debounce: int = 100) -> list[Do]:
-    """What should be under way besides sending: a connection, calls, looks of the guardrails, appends, changes."""
+    """Return the effects besides sending: connect, tool calls, checks by guardrails, appends, changes of agent."""
     effects: list[Do] = []
     if talk.stored < len(talk.ledger):
         effects.append(Do(f"append/{talk.stored}", "append", upto=len(talk.ledger)))
@@ -56,7 +56,7 @@ def due(talk: VoiceCall, link: ConnectionState | None, *, debounce: int = 100) -
 
 
 def wants_a_look(part: Part, debounce: int) -> bool:
-    """Whether the output guardrails should look at this reply now: at each threshold, and at the end."""
+    """Return whether the output guardrails should check a reply now: at each threshold, and at the end."""
     if part.kind != "spoken" or not part.guarded or part.tripped:
         return False
     size = len(part.text or "")
@@ -67,7 +67,7 @@ def wants_a_look(part: Part, debounce: int) -> bool:
 
 
 def frames(talk: VoiceCall, link: ConnectionState, *, announce: bool = False) -> list[Frame]:
-    """The frames the server lacks, in the order in which they must leave."""
+    """Return the frames missing at the server, in sending order."""
     if talk.ended:
         return []
     if not link.ready:
@@ -104,7 +104,7 @@ def _settings(number: int, session: dict[str, Any]) -> Frame:
 
 
 def audio_frame(link: ConnectionState) -> Frame:
-    """The frame of the first audio that waits."""
+    """Build the frame of the first pending audio."""
     place, data, _ = link.pending[0]
     if not data:
         return Frame(f"commit/{place}", {"type": "input_audio_buffer.commit"})
@@ -129,9 +129,9 @@ def _announcement(link: ConnectionState, names: list[str], waiting: list[Any]) -
 
 
 def view(talk: VoiceCall, link: ConnectionState, *, only_open: bool = False) -> list[tuple[str, dict[str, Any]]]:
-    """What a server should have, in order: history, then what is open; calls stand before their outputs.
+    """Return the items that a server should have, in order: history, then open items; tool calls precede their outputs.
 
-    A connection that once had everything has what became history since: then only what is open is looked at.
+    A connection that once had all items also has the items that became history since: then `only_open` is enough.
     """
     seen: list[tuple[str, dict[str, Any]]] = []
     if not only_open:
@@ -198,7 +198,7 @@ def _create(item_id: str, item: dict[str, Any]) -> Frame:
 
 
 def _corrections(talk: VoiceCall, link: ConnectionState) -> list[Frame]:
-    """A copy that we gave the server may say more than was heard in the end; also when it is history here."""
+    """Replace copies at the server that contain more text than was heard in the end, history included."""
     if not link.given:
         return []
     out: list[Frame] = []
@@ -226,7 +226,7 @@ def _corrections(talk: VoiceCall, link: ConnectionState) -> list[Frame]:
 
 
 def item_text_of(frame: Frame) -> str:
-    """The text of an item that a frame gives."""
+    """Return the text of a frame's item."""
     return _text(frame.body["item"])
 
 
@@ -246,7 +246,7 @@ def _truncations(talk: VoiceCall, link: ConnectionState) -> list[Frame]:
         total = link.received_ms(item_id)
         under_way = cut.response is not None and cut.response == link.active
         if total == 0:
-            # Only audio can be truncated. If none came until the end, what the server has is text that nobody heard.
+            # Only audio can be truncated. If none came until the end, the server has text that was never heard.
             if not under_way and item_id in link.has:
                 out.append(_delete(f"gone/{item_id}/cut", item_id))
             continue
@@ -266,11 +266,13 @@ def _truncations(talk: VoiceCall, link: ConnectionState) -> list[Frame]:
 
 
 def owes_reply(talk: VoiceCall, link: ConnectionState) -> bool:
-    """Whether a reply should be asked for now: one for all that ask, when nothing runs that belongs into it (E9)."""
+    """Return whether to request a reply now: one for all requests, once no tool call is running that belongs to it
+    (E9).
+    """
     if not talk.asks or not link.seeded or link.creating is not None or link.active is not None:
         return False
     if talk.changes or any(one.running for one in talk.calls):
-        return False  # a call that waits for a person does not hold the others' reply
+        return False  # a call that waits for a person does not delay the reply to other calls
     if link.creates:
         # The server's turn first: it answers by itself what was said, with all it has by then.
         if link.speech is not None or link.spoke:

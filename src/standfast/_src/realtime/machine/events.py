@@ -1,4 +1,4 @@
-"""What can happen to a call (events, past tense), what should be under way (effects), and what is worth showing."""
+"""Events of a voice call (past tense), effects that should be under way, and things worth showing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from standfast._src.runs.engine.run import Call
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A server has an item that we gave it."""
+    """A server has an item sent by this side."""
 
     item_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A server has an item that we did not give it. `ask`: who asks for a reply to it (ours, server), if anybody."""
+    """A server has an item from elsewhere. `ask`: the side that asks for a reply to it (ours, server), or None."""
 
     item_id: str
     kind: PartKind
@@ -57,7 +57,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Transcribed:
-    """What was said is known as text; None: it will not be known."""
+    """The transcript of speech arrived; None: no transcript will come."""
 
     item_id: str
     text: str | None
@@ -75,7 +75,7 @@ class Spoke:
 
 @dataclass(frozen=True, slots=True)
 class ItemDone:
-    """Nothing more of this item will be generated."""
+    """Generation of an item ended."""
 
     item_id: str
 
@@ -91,7 +91,7 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True)
 class ReplyStarted:
-    """A response began. `held` are the items the server had by then, `left` those that have been sent to it."""
+    """A response began. `held`: the items of the server at that time; `left`: the items already sent."""
 
     response: str
     held: Collection[str]
@@ -108,7 +108,7 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRefused:
-    """A reply that we asked for was refused, or nothing was heard of it in time."""
+    """A requested reply was refused, or did not begin in time."""
 
     why: Any = None
     bound: int = 3
@@ -123,7 +123,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class ItemRefused:
-    """A server does not take an item that we gave it."""
+    """A server refused a sent item."""
 
     item_id: str
     why: Any = None
@@ -131,7 +131,7 @@ class ItemRefused:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """There is a new connection. `again` are said parts whose audio is given to it again."""
+    """A new connection is open. `again`: speech parts to send again."""
 
     epoch: int
     again: Collection[str] = ()
@@ -140,7 +140,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection is gone. `attached`: the conversation, and the reply under way, go on without it."""
+    """The connection was lost. `attached`: the conversation and the reply under way continue without it."""
 
     attached: bool = False
 
@@ -150,7 +150,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Somebody typed something."""
+    """A user typed a message."""
 
     text: str
     content: tuple[Item, ...] = ()
@@ -158,12 +158,12 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class ReplyWanted:
-    """Somebody wants a reply."""
+    """The application requested a reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """Stop: what was not heard by now never will be. `heard` says how much was; `only` limits it to one item."""
+    """Replies were cut at the audio heard by now. `heard`: duration per item; `only`: restriction to one item."""
 
     heard: Mapping[str, int] = field(default_factory=dict)
     only: str | None = None
@@ -171,7 +171,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """So much of these items has been heard; `over` are those of which no more will be."""
+    """Audio was heard up to a duration per item; `over`: items at the end of their audio."""
 
     heard: Mapping[str, int]
     over: Collection[str] = ()
@@ -191,7 +191,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class ChangeAsked:
-    """Another agent should take over."""
+    """A change of agent was requested."""
 
     agent: str
     call_id: str | None = None
@@ -208,7 +208,7 @@ class ChangeMade:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRefused:
-    """The first change will not be: its agent could not be resolved, or the server refused it."""
+    """The first pending change failed: unknown agent, or refused by the server."""
 
     number: int
     why: Any = None
@@ -217,11 +217,11 @@ class ChangeRefused:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A call begins. Saved before anything of it happens."""
+    """A tool call begins. Saved before any effect of the call."""
 
     call_id: str
     on_unknown: str = "report"
-    """Its tool's policy for a call that a crash cut, kept for whoever settles it and has none of the code (C15)."""
+    """The tool's policy for a call cut by a crash, for a process that settles the call without its code (C15)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,24 +238,24 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """A call that was in doubt did not happen, for certain."""
+    """A tool call in doubt certainly did not run."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A call has its output."""
+    """A tool call has its output."""
 
     call_id: str
     output: str
     silent: bool = False
-    """Whether nobody wants a reply to it."""
+    """True if no reply to the output is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Another process took the call; `reopens`: also if it had been hung up."""
+    """Another process claimed the voice call; `reopens`: even after hanging up."""
 
     stored: int = 0
     reopens: bool = False
@@ -263,7 +263,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class HungUp:
-    """The call is over: nobody listens any more."""
+    """The voice call ended: nothing more will be heard."""
 
 
 Event = (
@@ -308,7 +308,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Something that should be under way, known by its key: connect, append, run, settle, judge or resolve."""
+    """An effect that should be under way, identified by a key: connect, append, run, settle, judge or resolve."""
 
     key: str
     kind: str
@@ -318,7 +318,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that the server lacks, known by its key."""
+    """A frame missing at the server, identified by a key."""
 
     key: str
     body: Any
@@ -329,7 +329,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Something an application may want to know: what, about which item, call or response, and more."""
+    """Something for the application: a name, the item, call or response concerned, and details."""
 
     name: str
     of: str = ""

@@ -1,9 +1,9 @@
-"""What happened on an attached call while nobody of ours was attached: looked for as far as the wire allows (E13).
+"""Search for items that an attached call gained while no process was attached, as far as the wire allows (E13).
 
-The server keeps the conversation of such a call and tells nothing again, and items cannot be listed. But a new item is
-told with the one before it: so an item of ours, put at the end and taken away again, shows which is the newest. If
-that is one that we have never seen, there is a gap: the item is fetched and the gap reported, since what lies between
-it and the last that was known cannot be found. Items that were known and not finished are fetched as well.
+The server keeps the conversation of such a call, repeats nothing, and cannot list items. But it announces a new item
+together with the previous one: a probe item, put at the end and deleted again, shows the newest item. If that item is
+unknown, there is a gap: the item is fetched and the gap reported, since items between it and the last known one cannot
+be found. Known unfinished items are fetched as well.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from standfast._src.runs.engine.run import Call
 
 @dataclass(slots=True)
 class GapSearch:
-    """One look for what was missed."""
+    """A search for missed items."""
 
     epoch: int
     unfinished: set[str] = field(default_factory=set)
-    """Items that were known and not finished: their fetched copies say what became of them."""
+    """Known unfinished items: their fetched copies show the outcome."""
     newest: str | None = None
-    """The newest item, if we have never seen it."""
+    """The newest item, if unknown here."""
     _last: object = None
     """The item that the probe stands behind."""
     _probed: bool = False
@@ -47,25 +47,25 @@ class GapSearch:
 
     @property
     def probe(self) -> str:
-        """The id of the item that only shows what stands before it."""
+        """Id of the probe item."""
         return f"p{self.epoch}"
 
     @property
     def is_over(self) -> bool:
-        """Whether everything that could be found was."""
+        """True once all reachable items are found."""
         return self._answered and self._removed and self._items_wanted() <= self._fetched
 
     def _items_wanted(self) -> set[str]:
         return self.unfinished | ({self.newest} if self.newest is not None else set())
 
     def give_up(self) -> list[Event]:
-        """The server does not answer: go on with what is known."""
+        """End a search without an answer from the server; continue from known items."""
         self._answered = self._removed = self._probed = True
         missing, self._fetched = self._items_wanted() - self._fetched, self._fetched | self._items_wanted()
         return [ItemDone(item_id) for item_id in sorted(missing)]
 
     def frames(self) -> list[Frame]:
-        """What is still to be asked."""
+        """Return the frames still to send."""
         out: list[Frame] = []
         if not self._probed:
             text = {"type": "input_text", "text": "The connection was lost and is there again."}
@@ -81,7 +81,7 @@ class GapSearch:
         return out
 
     def note_sent(self, kind: str, item_id: str) -> None:
-        """A frame of this look was handed to the connection."""
+        """Record a sent frame of this search."""
         match kind:
             case "probe":
                 self._probed = True
@@ -91,7 +91,7 @@ class GapSearch:
                 self._asked.add(item_id)
 
     def handle_refused(self, kind: str, item_id: str) -> list[Event]:
-        """The server refused a frame of this look: what it was to find is not found, and nobody waits for it."""
+        """Record a refused frame of this search: the item will not be found, and the search does not wait for it."""
         if kind == "probe":
             self._answered = self._removed = True
         elif kind == "fetch":
@@ -100,13 +100,13 @@ class GapSearch:
         return []
 
     def handle_probe_placed(self, previous: object, has: Collection[str]) -> None:
-        """The probe stands behind this item."""
+        """Record the item in front of the probe."""
         self._answered, self._last = True, previous
         if isinstance(previous, str) and previous not in has and previous != "root":
             self.newest = previous
 
     def handle_item_fetched(self, item: Mapping[str, Any], has: Collection[str]) -> list[Event]:
-        """What a fetched item means for the call; one that we had is told with what became of it."""
+        """Return the events of a fetched item; for a known item, the events of its completion."""
         item_id = str(item.get("id"))
         if item_id not in self._items_wanted() or item_id in self._fetched:
             return []
@@ -125,7 +125,7 @@ class GapSearch:
         if said:
             found.append(Spoke(item_id, said, len(said) * SPOKEN_MS_PER_CHAR))
         if is_whole:
-            # Nobody was there to say what was heard, and nobody has cut it: its transcript would be gone.
+            # No process was attached to report what was heard or to cut it: its transcript would be lost.
             found += [ItemDone(item_id), Played({item_id: ALL_MS})]
             # A whole reply at the end has answered all that the server had.
             if item_id == self._last:
@@ -134,7 +134,7 @@ class GapSearch:
 
 
 def _call(item: Mapping[str, Any]) -> list[Event]:
-    """A call that was made while nobody was there: it waits for its output, whoever reads this first."""
+    """Report a tool call made while no process was attached: it waits for its output."""
     if item.get("status") not in (None, "completed") or not item.get("call_id"):
         return []
     call = Call(str(item["call_id"]), str(item.get("name") or ""), "tool", str(item.get("arguments") or ""), "")

@@ -1,10 +1,10 @@
-"""The audio that this process was given and that no server has understood yet: kept, bounded, to be said again."""
+"""Bounded buffer of input audio that no server has understood yet, kept for sending again."""
 
 from __future__ import annotations
 
 TAIL_MS = 5_000
-"""How much of what came last is said again even if nobody was known to speak: what a server has noticed is known late,
-and more silence harms nobody."""
+"""Length of the newest audio to repeat even without known speech: what a server has noticed is known late,
+and more silence is harmless."""
 
 
 class InputBuffer:
@@ -20,11 +20,11 @@ class InputBuffer:
 
     @property
     def start(self) -> int:
-        """Where what is kept begins."""
+        """Position of the oldest kept audio."""
         return self._pieces[0][0] if self._pieces else self.end
 
     def append(self, data: bytes) -> int:
-        """Keep this; its place. Past the bound the oldest is forgotten."""
+        """Keep audio and return its position. Past the bound the oldest audio is dropped."""
         place = self.end
         self._pieces.append((place, data))
         self.end += len(data)
@@ -36,7 +36,7 @@ class InputBuffer:
         return place
 
     def forget(self, before: int) -> None:
-        """Nothing before this place will be asked for."""
+        """Drop all audio before a position."""
         count = 0
         for place, data in self._pieces:
             if place + len(data) > before:
@@ -46,11 +46,11 @@ class InputBuffer:
         del self._pieces[:count]
 
     def has(self, start: int, end: int) -> bool:
-        """Whether all of this is kept."""
+        """Return whether a whole range is kept."""
         return self.start <= start and end <= self.end
 
     def take(self, start: int, end: int) -> list[tuple[int, bytes]]:
-        """The pieces between these places, as far as they are kept."""
+        """Return the kept pieces of a range."""
         found = []
         for place, data in self._pieces:
             low, high = max(start, place), min(end, place + len(data))

@@ -1,9 +1,8 @@
-"""A call and its connection together: what they say to each other, and what of it must be sent.
+"""A voice call with its connection: events of both, and the frames to send.
 
-`VoiceCall` knows nothing of connections and a `ConnectionState` nothing of what outlives it; here is the one place
-where both are
-known. Nothing here waits, and time is given. Audio, transcript and text deltas take a short lane: they touch a buffer
-of their item and nothing else, until a threshold is crossed or the item ends.
+`VoiceCall` knows nothing of connections, and a `ConnectionState` nothing beyond its connection; only this module knows
+both. It never waits, and time is an argument. Audio, transcript and text deltas take a short path: they only touch a
+buffer of their item, until a threshold is crossed or the item ends.
 """
 
 from __future__ import annotations
@@ -47,36 +46,36 @@ AUDIO_KEPT_BYTES_MAX = 2_880_000
 
 @dataclass(slots=True)
 class Buffer:
-    """What was generated of one item so far."""
+    """Generated text and audio of an item so far."""
 
     pieces: list[str] = field(default_factory=list)
     size: int = 0
     audio_bytes: int = 0
     counted_bytes: int = 0
-    """How many of them the connection knows of, and the call with the next `fold`."""
+    """Bytes already counted by the connection, and by the call with the next `fold`."""
     taken_bytes: int = 0
-    """How far into the audio a reader has come: what several of them take is heard once."""
+    """Position of the furthest reader in the audio: audio taken by several readers is heard once."""
     written: bool = False
     fresh: bool = False
-    """Whether words, or audio that is counted, came since the call was told."""
+    """True if text, or counted audio, arrived since the last `fold`."""
     look_at: int = 0
-    """The size at which the guardrails want to look."""
+    """Size of the text at the guardrails' next check."""
 
     def text(self) -> str:
-        """All of it."""
+        """Return the whole text."""
         if len(self.pieces) > 1:
             self.pieces = ["".join(self.pieces)]
         return self.pieces[0] if self.pieces else ""
 
 
 class LiveCall:
-    """One call with at most one connection."""
+    """A voice call with at most one connection."""
 
     def __init__(self, talk: VoiceCall, *, debounce: int = 100, announce: bool = False) -> None:
         self.talk = talk
         self.link: ConnectionState | None = None
         self.link_before: ConnectionState | None = None
-        """The connection that was lost last: it knows which audio nobody understood."""
+        """The last lost connection, with the ranges of audio not yet understood."""
         self.playback = Playback()
         self.hearing = InputBuffer(AUDIO_KEPT_BYTES_MAX)
         self.buffers: dict[str, Buffer] = {}
@@ -88,7 +87,7 @@ class LiveCall:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def receive(self, frame: Mapping[str, Any], now: float) -> list[Shown]:
-        """One frame of the server that is no delta."""
+        """Process a server frame other than a delta."""
         link = self.link
         if link is None:
             return []
@@ -108,7 +107,7 @@ class LiveCall:
         return shown
 
     def _played_elsewhere(self, frame: Mapping[str, Any], link: ConnectionState, now: float) -> list[Shown]:
-        """On an attached call the server plays, and says when it has stopped and what it has cut."""
+        """Process playback reports of the server, which plays the audio of an attached call itself."""
         kind, response = frame.get("type"), frame.get("response_id")
         if kind == "output_audio_buffer.stopped":
             heard = {part.id: ALL_MS for part in self.talk.open if part.response == response and part.kind == "spoken"}
@@ -121,7 +120,7 @@ class LiveCall:
         return []
 
     def tell(self, event: Event, now: float) -> list[Shown]:
-        """Something happened; what is worth showing of it."""
+        """Apply an event to the call; return what to show."""
         if not isinstance(event, CallMade):
             self.fold()
         before = self.talk
@@ -138,7 +137,7 @@ class LiveCall:
         return list(shown)
 
     def _owe(self, before: VoiceCall) -> None:
-        """What was cut in this step is owed to the server, also if it is history by now."""
+        """Record truncations owed to the server for replies cut in this step, history included."""
         if self.link is None:
             return
         after = {part.id: part for part in self.talk.open}
@@ -155,7 +154,7 @@ class LiveCall:
                     self.link.owe(type(part)(part.id, "spoken", heard_ms=heard, response=part.response))
 
     def _advance_connection(self, now: float) -> list[Shown]:
-        """What follows from what the server has now: a change that is made, a connection that has everything."""
+        """Complete confirmed changes of agent, and mark a fully seeded connection."""
         link, shown = self.link, []
         if link is None:
             return []
@@ -169,17 +168,17 @@ class LiveCall:
         if not link.seeded and link.ready:
             link.seeded = all(item_id in link.has for item_id, _ in view(self.talk, link))
             if link.seeded:
-                link.has |= link.base_ids  # so that whoever asked about one of them is answered
+                link.has |= link.base_ids  # so that questions about one of them are answered
         return shown
 
     def follow_up(self, now: float) -> list[Shown]:
-        """Do what follows by itself when something other than a frame has happened; what is worth showing of it."""
+        """Continue after an event other than a frame; return what to show."""
         return self._advance_connection(now)
 
     # --- the short lane ----------------------------------------------------------------------------------------------
 
     def audio(self, item_id: str, size: int) -> int:
-        """So many bytes of audio of an item came; how many there are with them, -1 if nobody wants to hear them."""
+        """Count received audio bytes of an item; return the new total, or -1 for unwanted audio."""
         buffer = self.buffers.get(item_id)
         if buffer is None:
             buffer = self.buffers[item_id] = Buffer()
@@ -191,7 +190,7 @@ class LiveCall:
         return end if response is None or response not in link.unwanted else -1
 
     def _count(self) -> None:
-        """Let the connection know how much audio it has brought: a delta only adds to its buffer."""
+        """Add newly received audio to the connection's totals. A delta itself only changes its buffer."""
         for item_id, buffer in self.buffers.items():
             new = buffer.audio_bytes - buffer.counted_bytes
             if new:
@@ -220,7 +219,7 @@ class LiveCall:
         return True
 
     def fold(self) -> None:
-        """Let the call know what the buffers hold."""
+        """Pass the content of the buffers to the call."""
         self._count()
         for item_id, buffer in self.buffers.items():
             if buffer.fresh:
@@ -229,7 +228,7 @@ class LiveCall:
                 self.talk, _ = advance(self.talk, event)
 
     def _tidy(self) -> None:
-        """Forget what belongs to items that are history now."""
+        """Drop buffers and tracks of items that became history."""
         here = {part.id for part in self.talk.open}
         self._count()
         for item_id in [one for one in self.buffers if one not in here and not self.buffers[one].fresh]:
@@ -240,16 +239,16 @@ class LiveCall:
     # --- what is heard -----------------------------------------------------------------------------------------------
 
     def heard(self, now: float) -> dict[str, int]:
-        """How much of each open reply has been heard by now."""
+        """Return the heard duration of each open reply."""
         return {part.id: self.playback.heard_ms(part.id, now) for part in self.talk.open if part.is_playing}
 
     def received_ms(self) -> dict[str, float]:
-        """How much audio there is of each open reply, in the order in which it came."""
+        """Return the audio duration of each open reply, in order of arrival."""
         self.fold()
         return {part.id: float(part.total_ms) for part in self.talk.open if part.kind == "spoken" and part.total_ms}
 
     def listen(self, now: float) -> list[Shown]:
-        """Look at what has been heard; what was heard to its end settles."""
+        """Update the heard durations. A reply heard to its end settles."""
         self.fold()
         heard = self.heard(now)
         over = [
@@ -265,7 +264,7 @@ class LiveCall:
         return self.tell(Played(heard, over), now) if heard else []
 
     def interrupt(self, now: float, *, by_server: bool = False) -> list[Shown]:
-        """Stop what is being said, also before it has begun."""
+        """Stop replies, including a requested one that has not begun."""
         self.fold()
         shown = self.tell(Interrupted(self.heard(now)), now)
         for one in shown:
@@ -298,14 +297,14 @@ class LiveCall:
         return shown
 
     def look(self) -> bool:
-        """Whether the guardrails want to look at something; folds the buffers first."""
+        """Return whether a guardrail check is due. Folds the buffers first."""
         self.fold()
         return any(wants_a_look(part, self.debounce) for part in self.talk.open)
 
     # --- what is said ------------------------------------------------------------------------------------------------
 
     def speak(self, data: bytes, *, commit: bool = False) -> Frame | None:
-        """Some input audio. The frame if it can leave at once; else it is kept until the server has the history."""
+        """Add input audio; return its frame if sendable at once, else keep it until the server has the history."""
         place = self.hearing.append(data) if data else self.hearing.end
         link = self.link
         if link is None:
@@ -317,7 +316,7 @@ class LiveCall:
         return audio_frame(link)
 
     def _forget_understood(self) -> None:
-        """Let go of audio that nobody will need: before any speech that is open, and before the last second."""
+        """Drop audio that is no longer needed: before any open speech, and before the last second."""
         link = self.link
         if link is None:
             return
@@ -358,10 +357,9 @@ class LiveCall:
         return [*shown, *self._advance_connection(now)]
 
     def _say_again(self, link: ConnectionState, before: ConnectionState) -> set[str]:
-        """Speech that nobody answered or understood is given to the new connection again, in order.
+        """Queue unanswered or untranscribed speech for the new connection, in order.
 
-        Known by what is understood, not by where the last utterance ended: one that is being said again may be lost
-        again.
+        The selection uses the understood ranges, not the end of the last utterance: repeated speech may be lost again.
         """
         asked = {ask.id for ask in self.talk.asks}
         again: set[str] = set()
@@ -390,7 +388,7 @@ class LiveCall:
         return again
 
     def lose(self, now: float) -> list[Shown]:
-        """The connection is gone."""
+        """Record the loss of the connection."""
         if self.link is None:
             return []
         self.fold()
@@ -398,8 +396,9 @@ class LiveCall:
         return self.tell(Lost(self.link_before.attached), now)
 
     def overdue(self, now: float) -> list[Shown]:
-        """A server has said nothing for too long: what it was to answer by itself is asked for, what was asked for
-        counts as refused."""
+        """Handle a silent server: request a reply that the server should have begun itself; treat a requested one as
+        refused.
+        """
         link = self.link
         if link is None:
             return []
@@ -413,11 +412,11 @@ class LiveCall:
     # --- what is due -------------------------------------------------------------------------------------------------
 
     def due(self) -> list[Do]:
-        """What should be under way besides sending."""
+        """Return the effects besides sending."""
         return due(self.talk, self.link, debounce=self.debounce)
 
     def frames(self) -> list[Frame]:
-        """What the server lacks, in order."""
+        """Return the frames missing at the server, in order."""
         if self.link is None:
             return []
         self._count()
@@ -436,20 +435,20 @@ class LiveCall:
         self.link.note_sent(frame.key, frame.body, text)
 
     def change(self, agent: str, now: float, *, call_id: str | None = None, text: str | None = None) -> list[Shown]:
-        """Another agent should take over; `text` is what the handoff reads then."""
+        """Request a change of agent; `text` becomes the output of the handoff."""
         shown = self.tell(ChangeAsked(agent, call_id), now)
         if text is not None and self.talk.changes:
             self.handoff_texts[self.talk.changes[-1].number] = text
         return shown
 
     def refuse_change(self, number: int, why: object, text: str | None, now: float) -> list[Shown]:
-        """A change cannot be made: its agent could not be resolved."""
+        """Refuse a change whose agent could not be resolved."""
         self.handoff_texts.pop(number, None)
         return [*self.tell(ChangeRefused(number, why, text), now), *self._advance_connection(now)]
 
 
 def subtract_ranges(wanted: list[tuple[int, int]], understood: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The stretches that are in one of `wanted` and in none of `understood`, in order, each once."""
+    """Return the ranges in `wanted` without those in `understood`, sorted and disjoint."""
     found: list[tuple[int, int]] = []
     at = 0
     for start, end in sorted(wanted):

@@ -1,4 +1,4 @@
-"""What a transport tells a session, with the SDK's names, fields and order of fields."""
+"""Events from a transport to a session, with the SDK's names, fields and order of fields."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RealtimeModelToolCallEvent:
 
 @dataclass
 class RealtimeModelAudioEvent:
-    """Some of what the model says."""
+    """A piece of the model's speech."""
 
     data: bytes
     response_id: str
@@ -45,7 +45,7 @@ class RealtimeModelAudioEvent:
 
 @dataclass
 class RealtimeModelAudioInterruptedEvent:
-    """What was playing must stop."""
+    """Playback of an item must stop."""
 
     item_id: str
     content_index: int
@@ -63,7 +63,7 @@ class RealtimeModelAudioDoneEvent:
 
 @dataclass
 class RealtimeModelInputAudioTranscriptionCompletedEvent:
-    """What a user said is known as text."""
+    """Transcript of a user's speech."""
 
     item_id: str
     transcript: str
@@ -72,7 +72,7 @@ class RealtimeModelInputAudioTranscriptionCompletedEvent:
 
 @dataclass
 class RealtimeModelInputAudioTimeoutTriggeredEvent:
-    """Nobody said anything for as long as the server waits."""
+    """Silence of the user for the server's idle timeout."""
 
     item_id: str
     audio_start_ms: int
@@ -82,7 +82,7 @@ class RealtimeModelInputAudioTimeoutTriggeredEvent:
 
 @dataclass
 class RealtimeModelTranscriptDeltaEvent:
-    """Some of the text of what the model says."""
+    """A piece of the transcript of the model's speech."""
 
     item_id: str
     delta: str
@@ -92,7 +92,7 @@ class RealtimeModelTranscriptDeltaEvent:
 
 @dataclass
 class RealtimeModelOutputTextDeltaEvent:
-    """Some of what the model writes."""
+    """A piece of the model's text."""
 
     item_id: str
     delta: str
@@ -110,7 +110,7 @@ class RealtimeModelItemUpdatedEvent:
 
 @dataclass
 class RealtimeModelItemDeletedEvent:
-    """An item is gone."""
+    """An item was deleted."""
 
     item_id: str
     type: Literal["item_deleted"] = "item_deleted"
@@ -118,7 +118,7 @@ class RealtimeModelItemDeletedEvent:
 
 @dataclass
 class RealtimeModelConnectionStatusEvent:
-    """The connection stands elsewhere now; `code` and `reason` are those of its end."""
+    """Change of the connection's status; `code` and `reason` describe its end."""
 
     status: RealtimeConnectionStatus
     type: Literal["connection_status"] = "connection_status"
@@ -143,7 +143,7 @@ class RealtimeModelTurnStartedEvent:
 
 @dataclass
 class RealtimeModelCachedTokensDetails:
-    """What kinds of cached tokens there were."""
+    """Cached tokens by kind."""
 
     text_tokens: int | None = None
     audio_tokens: int | None = None
@@ -152,7 +152,7 @@ class RealtimeModelCachedTokensDetails:
 
 @dataclass
 class RealtimeModelInputTokensDetails:
-    """What kinds of tokens went in."""
+    """Input tokens by kind."""
 
     text_tokens: int | None = None
     audio_tokens: int | None = None
@@ -163,7 +163,7 @@ class RealtimeModelInputTokensDetails:
 
 @dataclass
 class RealtimeModelOutputTokensDetails:
-    """What kinds of tokens came out."""
+    """Output tokens by kind."""
 
     text_tokens: int | None = None
     audio_tokens: int | None = None
@@ -171,7 +171,7 @@ class RealtimeModelOutputTokensDetails:
 
 @dataclass
 class RealtimeModelUsageEvent:
-    """What a reply cost."""
+    """Token usage of a reply."""
 
     usage: Usage
     input_tokens_details: RealtimeModelInputTokensDetails | None = None
@@ -206,7 +206,7 @@ class RealtimeModelExceptionEvent:
 
 @dataclass
 class RealtimeModelRawServerEvent:
-    """A frame of the server as it came, before what it means."""
+    """A raw frame of the server, emitted before its interpretation."""
 
     data: Any
     type: Literal["raw_server_event"] = "raw_server_event"

@@ -1,4 +1,4 @@
-"""What a session sends through a transport, with the SDK's names, fields and order of fields."""
+"""Messages from a session to a transport, with the SDK's names, fields and order of fields."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class RealtimeModelSendRawMessage:
 
 @dataclass
 class RealtimeModelSendUserInput:
-    """Send what a user typed, and ask for a reply."""
+    """Send a user's typed message, and request a reply."""
 
     user_input: RealtimeModelUserInput
 
 
 @dataclass
 class RealtimeModelSendAudio:
-    """Send some of what a user says."""
+    """Send a piece of a user's speech."""
 
     audio: bytes
     commit: bool = False
@@ -67,7 +67,7 @@ class RealtimeModelSendAudio:
 
 @dataclass
 class RealtimeModelSendToolOutput:
-    """Send what came of a call."""
+    """Send the output of a tool call."""
 
     tool_call: RealtimeModelToolCallEvent
     output: str
@@ -76,7 +76,7 @@ class RealtimeModelSendToolOutput:
 
 @dataclass
 class RealtimeModelSendInterrupt:
-    """Stop what is being said."""
+    """Stop the current speech."""
 
     force_response_cancel: bool = False
     response_id: str | None = None

@@ -1,7 +1,8 @@
-"""A connection whose transport keeps the conversation to itself: it asks for replies and answers interruptions.
+"""A connection over a transport that keeps the conversation itself: the transport requests replies and handles
+interruptions.
 
-All a session can tell it are the SDK's send events, and all it hears are the SDK's model events. What is sent is held
-to be there, and nothing can be given again: such a transport does not know how to restore a conversation.
+The session sends only the SDK's send events and receives only the SDK's model events. A sent item counts as present,
+and nothing can be sent again: such a transport cannot restore a conversation.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from standfast._src.runs.engine.run import Call
 
 
 class OpaqueConnection(ConnectionState):
-    """What is known of a connection that only speaks the SDK's events."""
+    """State of a connection limited to the SDK's events."""
 
     def __init__(self, epoch: int, *, guarded: bool = False) -> None:
         super().__init__(epoch, guarded=guarded, attached=True)
@@ -60,7 +61,7 @@ class OpaqueConnection(ConnectionState):
         self._ended: set[str] = set()
 
     def _name(self, response: str | None) -> str | None:
-        """Return what a response is called here.
+        """Return the local name of a response.
 
         A reply that began without an id takes the first id that no other reply has. Otherwise its words would count
         as another reply's, and a refused reply would not be cancelled (E7).
@@ -91,7 +92,7 @@ class OpaqueConnection(ConnectionState):
         return [ReplyEnded(ended, "completed")]
 
     def hear(self, event: RealtimeModelEvent) -> list[Event]:
-        """What an event that is no delta means for the call."""
+        """Return the events of a model event, deltas excepted."""
         match event:
             case RealtimeModelToolCallEvent():
                 self.calls[event.call_id] = event
@@ -113,7 +114,7 @@ class OpaqueConnection(ConnectionState):
         return []
 
     def began(self, item_id: str, response: str | None) -> list[Event]:
-        """A delta of an item that nobody has announced."""
+        """Announce an item that begins with a delta."""
         if item_id in self.has:
             return []
         self.has.add(item_id)
@@ -144,7 +145,7 @@ class OpaqueConnection(ConnectionState):
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def sends(self, talk: VoiceCall) -> list[Frame]:
-        """What the transport must be told, in order, as the SDK's send events."""
+        """Return the SDK's send events for the transport, in order."""
         out: list[Frame] = []
         if talk.changes and talk.changes[0].number in self.updates and self.sending is None:
             number = talk.changes[0].number

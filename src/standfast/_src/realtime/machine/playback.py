@@ -1,7 +1,7 @@
-"""How much of each reply was heard: from a tracker, else from a clock that starts when a reader takes the audio (E8).
+"""Heard duration of each reply: from a tracker, else from a clock that starts when a reader takes the audio (E8).
 
-Playback is sequential: what was taken later is played later, and a report about a later item means that the earlier
-ones were heard. Times are given; there is no clock here.
+Playback is sequential: later audio is played later, and a report about an item means that all earlier items were heard.
+Times are arguments; there is no clock here.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 @dataclass(slots=True)
 class Track:
-    """One item on its way to somebody's ears."""
+    """Playback state of an item."""
 
     taken_ms: float = 0.0
-    """How much of it a reader has."""
+    """Milliseconds taken by a reader."""
     missing_ms: float = 0.0
-    """How much was dropped before anybody took it."""
+    """Milliseconds dropped before any reader took them."""
     segments: list[tuple[float, float]] = field(default_factory=list)
-    """When which stretch is played: (start, length in ms)."""
+    """Played stretches: (start, length in ms)."""
     reported_ms: float | None = None
 
 
 class Playback:
-    """The timeline of what is being played in this process."""
+    """Timeline of the audio played in this process."""
 
     def __init__(self) -> None:
         self._last: Track | None = None
@@ -33,32 +33,32 @@ class Playback:
         self._free_at = 0.0
         self.bytes_per_ms = 48
         self.taken: dict[str, int] = {}
-        """What readers took since `since` was called, in order, in bytes: put on the timeline when somebody looks.
+        """Bytes taken by readers after `since` was called, in order: put on the timeline at the next query.
 
         While something is being played, what is taken is played behind it, whenever that was: so a stretch of audio
-        costs one place on the timeline. Whoever adds the first entry gives the moment by `since`, sees to it that
-        somebody looks when `placed_until` has come, and may leave the rest to `collect`.
+        costs one place on the timeline. The reader that adds the first entry gives the moment by `since`, arranges
+        a query at `placed_until`, and may leave the rest to `collect`.
         """
         self.collect: Callable[[], None] = lambda: None
         """Called before what was taken is put on the timeline."""
         self._taken_at = 0.0
         self.tracked = False
-        """Whether somebody reports what was played; then the clock is not asked."""
+        """True if a tracker reports the playback; then the clock is not used."""
 
     @property
     def tracks(self) -> dict[str, Track]:
-        """The items that are being played, or wait to be."""
+        """Items in playback, or waiting for it."""
         if self.taken:
             self._place()
         return self._tracks
 
     @property
     def placed_until(self) -> float:
-        """When everything that is on the timeline will have been played."""
+        """Return the time at which the whole timeline will have been played."""
         return self._free_at
 
     def since(self, now: float) -> None:
-        """The moment at which readers took what is in `taken`."""
+        """Set the time at which readers took the audio in `taken`."""
         self._taken_at = now
 
     def _place(self) -> None:
@@ -68,7 +68,7 @@ class Playback:
             self.take(item_id, size / self.bytes_per_ms, self._taken_at)
 
     def take(self, item_id: str, ms: float, now: float) -> None:
-        """A reader has taken so much more of this item."""
+        """Add audio taken by a reader to the timeline."""
         track = self.tracks.get(item_id)
         if track is None:
             track = self._tracks[item_id] = Track()
@@ -84,11 +84,11 @@ class Playback:
         self._last, self._free_at = track, start + ms / 1000
 
     def miss(self, item_id: str, ms: float) -> None:
-        """So much of this item was dropped: nobody will hear it."""
+        """Record dropped audio of an item, never to be heard."""
         self.tracks.setdefault(item_id, Track()).missing_ms += ms
 
     def report(self, state: Mapping[str, Any], received: Mapping[str, float]) -> None:
-        """A tracker says where it is; what came before that item was heard to its end."""
+        """Apply a tracker's report: all earlier items were heard to their end."""
         item_id, elapsed = state.get("current_item_id"), state.get("elapsed_ms")
         if item_id is None or elapsed is None:
             return
@@ -104,7 +104,7 @@ class Playback:
         track.reported_ms = max(track.reported_ms or 0.0, float(elapsed))
 
     def heard_ms(self, item_id: str, now: float) -> int:
-        """How much of this item has been heard by now."""
+        """Return the heard milliseconds of an item."""
         track = self.tracks.get(item_id)
         if track is None:
             return 0
@@ -116,7 +116,7 @@ class Playback:
         return round(heard)
 
     def ends_at(self, item_id: str) -> float | None:
-        """When the last of what was taken of this item will have been played; None if that is not known."""
+        """Return the time at which the taken audio of an item will have been played; None if unknown."""
         track = self.tracks.get(item_id)
         if track is None or self.tracked or not track.segments:
             return None
@@ -124,7 +124,7 @@ class Playback:
         return start + length / 1000
 
     def is_over(self, item_id: str, total_ms: float, now: float) -> bool:
-        """Whether no more of an item of this length will be heard: all was taken or dropped, and played."""
+        """Return whether an item of a given length was taken or dropped completely, and played."""
         track = self.tracks.get(item_id)
         if track is None or self.tracked:
             return False
@@ -134,11 +134,11 @@ class Playback:
         return end is None or now >= end
 
     def stop(self, item_id: str, now: float) -> None:
-        """This item is not played any more; the next one can begin."""
+        """Stop an item; the next one can begin."""
         if self.tracks.pop(item_id, None) is self._last:
             self._last = None
         self._free_at = min(self._free_at, now)
 
     def forget(self, item_id: str) -> None:
-        """Nobody will ask about this item any more."""
+        """Drop an item's track."""
         self.tracks.pop(item_id, None)

@@ -1,6 +1,6 @@
-"""From a frame of the Realtime protocol to the events that listeners of a transport are told.
+"""Conversion of frames of the Realtime protocol to the SDK's model events.
 
-A frame that nobody has heard of is no error: newer servers say more than older clients understand.
+An unknown frame is not an error: newer servers send more than older clients understand.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OTHER = (
 
 
 def model_events(frame: Mapping[str, Any]) -> list[RealtimeModelEvent]:
-    """What this frame means to listeners."""
+    """Return the model events of a frame."""
     kind = frame.get("type")
     match kind:
         case "response.output_audio.delta":

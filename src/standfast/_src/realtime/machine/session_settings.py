@@ -1,4 +1,4 @@
-"""The settings of a voice conversation, with the SDK's names. Tools and handoffs are only looked at, never called."""
+"""Settings of a voice conversation, with the SDK's names. Tools and handoffs are only inspected, never called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RealtimeReasoningEffort: TypeAlias = Literal["minimal", "low", "medium", "high",
 
 
 class RealtimeCustomVoice(TypedDict):
-    """A voice of one's own."""
+    """A custom voice, by id."""
 
     id: str
 
@@ -33,7 +33,7 @@ class RealtimeClientMessage(TypedDict):
 
 
 class RealtimeInputAudioTranscriptionConfig(TypedDict):
-    """How what is said is turned into text."""
+    """Transcription of the user's speech."""
 
     language: NotRequired[str]
     model: NotRequired[str]
@@ -44,13 +44,13 @@ class RealtimeInputAudioTranscriptionConfig(TypedDict):
 
 
 class RealtimeInputAudioNoiseReductionConfig(TypedDict):
-    """What is done about noise."""
+    """Noise reduction of the input."""
 
     type: NotRequired[Literal["near_field", "far_field"]]
 
 
 class RealtimeTurnDetectionConfig(TypedDict):
-    """How the server knows that somebody speaks and has finished."""
+    """Detection of the begin and end of a user's speech by the server."""
 
     type: NotRequired[Literal["semantic_vad", "server_vad"]]
     create_response: NotRequired[bool]
@@ -64,7 +64,7 @@ class RealtimeTurnDetectionConfig(TypedDict):
 
 
 class RealtimeAudioInputConfig(TypedDict, total=False):
-    """Settings of what is heard."""
+    """Settings of input audio."""
 
     format: RealtimeAudioFormat
     noise_reduction: RealtimeInputAudioNoiseReductionConfig | None
@@ -73,7 +73,7 @@ class RealtimeAudioInputConfig(TypedDict, total=False):
 
 
 class RealtimeAudioOutputConfig(TypedDict, total=False):
-    """Settings of what is said."""
+    """Settings of output audio."""
 
     format: RealtimeAudioFormat
     voice: RealtimeVoice
@@ -88,13 +88,13 @@ class RealtimeAudioConfig(TypedDict, total=False):
 
 
 class RealtimeReasoningConfig(TypedDict, total=False):
-    """How the model thinks."""
+    """Reasoning of the model."""
 
     effort: RealtimeReasoningEffort
 
 
 class RealtimeModelTracingConfig(TypedDict):
-    """How the provider traces the conversation."""
+    """Tracing of the conversation by the provider."""
 
     workflow_name: NotRequired[str]
     group_id: NotRequired[str]
@@ -102,7 +102,7 @@ class RealtimeModelTracingConfig(TypedDict):
 
 
 class RealtimeSessionModelSettings(TypedDict):
-    """Everything that can be set for a conversation; whatever is missing keeps its default."""
+    """All settings of a conversation; a missing setting keeps its default."""
 
     model_name: NotRequired[RealtimeModelName]
     instructions: NotRequired[str]
@@ -164,7 +164,7 @@ _PCM, _ULAW, _ALAW = (
 
 
 def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> dict[str, Any] | None:
-    """An audio format as the wire names it; None for none and for one that nobody knows.
+    """Convert an audio format to the wire's form; None for no format or an unknown one.
 
     Only 24 kHz exists on the wire: another rate is read as that one.
     """
@@ -177,7 +177,7 @@ def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> 
 
 
 def format_name(value: object) -> str | None:
-    """The name in an audio format, however it is given."""
+    """Return the lower-case name of an audio format in any notation."""
     if isinstance(value, Mapping):
         value = value.get("type")
     elif value is not None and not isinstance(value, str):
@@ -190,11 +190,11 @@ SPOKEN_MS_PER_CHAR = 65
 
 
 def bytes_per_ms(value: RealtimeAudioFormat | None) -> int:
-    """How many bytes of this format a millisecond takes; unknown formats count as pcm16."""
+    """Return the bytes per millisecond of a format; unknown formats count as pcm16."""
     kind = format_name(value) or ""
     return G711_RATE // 1000 if kind in _ULAW + _ALAW or kind.startswith("g711") else PCM_RATE * 2 // 1000
 
 
 def calculate_audio_length_ms(format: RealtimeAudioFormat | None, audio_bytes: bytes) -> float:
-    """How long this audio is."""
+    """Return the duration of audio data in milliseconds."""
     return len(audio_bytes) / bytes_per_ms(format)

@@ -1,4 +1,6 @@
-"""What of a call becomes history, and as what: settled parts, in order, a call together with its output (C8, E14)."""
+"""Conversion of settled parts of a voice call to history, in order, tool calls together with their
+outputs (C8, E14).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from standfast._src.runs.engine.run import Entry, evolve
 
 
 def join_settled(talk: VoiceCall) -> VoiceCall:
-    """What is settled, in order, becomes history; a call together with its output (C8), a reply as it was heard."""
+    """Move settled parts to the ledger, in order: a tool call with its output (C8), a reply as heard."""
     if not talk.open or not talk.open[0].settled:
         return talk
     entries: list[Entry] = []
@@ -44,7 +46,7 @@ def _entries(talk: VoiceCall, part: Part) -> list[Entry]:
         case "spoken":
             text = heard_text(part)
             if not text:
-                return []  # what nobody heard is not history
+                return []  # unheard text is not history
             extra = {
                 "id": part.id,
                 "heard_ms": part.heard_ms,
@@ -56,6 +58,6 @@ def _entries(talk: VoiceCall, part: Part) -> list[Entry]:
             return []
         case _:
             if part.idle or (not part.text and not part.content):
-                return []  # nobody's words
+                return []  # silence, or an empty message
             extra = {"id": part.id, "audio": part.audio} if part.audio is not None else {"id": part.id}
             return [Entry("input", part.agent, user_message(part), extra)]

@@ -1,4 +1,4 @@
-"""How the calls of the model change, and the agents that some of them ask for: asked, begun, waiting, returned."""
+"""Transitions of tool calls (asked, begun, waiting, returned), and of the changes of agent they request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standfast._src.runs.engine.run import Decision, Run, evolve
 
 
 def change_asked(talk: VoiceCall, agent: str, call_id: str | None) -> VoiceCall:
-    """Another agent should take over, behind those that were asked for before (E6)."""
+    """Queue a change of agent behind earlier ones (E6)."""
     change = Change(talk.counter + 1, agent, call_id)
     if call_id is not None:
         one = talk.call(call_id)
@@ -23,7 +23,7 @@ def change_asked(talk: VoiceCall, agent: str, call_id: str | None) -> VoiceCall:
 
 
 def change_made(talk: VoiceCall, number: int, output: str | None, shown: list[Shown]) -> VoiceCall:
-    """The first change is made: its agent talks from now on, and the handoff that asked for it has its output."""
+    """Complete the first change: its agent is current from now on, and its handoff returns an output."""
     if not talk.changes or talk.changes[0].number != number:
         return talk
     change = talk.changes[0]
@@ -35,7 +35,7 @@ def change_made(talk: VoiceCall, number: int, output: str | None, shown: list[Sh
 
 
 def change_refused(talk: VoiceCall, number: int, why: object, output: str | None, shown: list[Shown]) -> VoiceCall:
-    """The first change will not be: the agent stays, and the handoff that asked for it is told so."""
+    """Refuse the first change: the agent stays, and its handoff returns an output that says so."""
     if not talk.changes or talk.changes[0].number != number:
         return talk
     change = talk.changes[0]
@@ -50,7 +50,7 @@ def change_refused(talk: VoiceCall, number: int, why: object, output: str | None
 
 
 def add_call(talk: VoiceCall, event: CallMade, shown: list[Shown]) -> VoiceCall:
-    """A call that was not known yet is open from now on, with the agent that is current (E5)."""
+    """Add an unknown tool call, assigned to the current agent (E5)."""
     if talk.knows_call(event.call.id):
         return talk
     shown.append(Shown("call", event.call.id))
@@ -59,7 +59,7 @@ def add_call(talk: VoiceCall, event: CallMade, shown: list[Shown]) -> VoiceCall:
 
 
 def on_call(talk: VoiceCall, call_id: str, allowed: tuple[str, ...], **changes: object) -> VoiceCall:
-    """The talk with this call changed, if it is in one of the allowed states."""
+    """Change a tool call if in one of the allowed states."""
     one = talk.call(call_id)
     if one is None or one.call.state not in allowed:
         return talk
@@ -67,12 +67,12 @@ def on_call(talk: VoiceCall, call_id: str, allowed: tuple[str, ...], **changes: 
 
 
 def put_call(talk: VoiceCall, one: OpenCall) -> VoiceCall:
-    """The talk with this call in place of the one of its id."""
+    """Replace the tool call of the same id."""
     return evolve(talk, calls=tuple(one if other.call.id == one.call.id else other for other in talk.calls))
 
 
 def apply_decision(talk: VoiceCall, decision: Decision) -> VoiceCall:
-    """A call that waited is asked for again, with the decision; a sticky one holds for later calls too."""
+    """Ask again for a waiting call, with the decision; a sticky decision also covers later calls."""
     if decision.sticky:
         talk = evolve(talk, decisions=(*talk.decisions, decision))
     if decision.call_id is None:
@@ -81,7 +81,7 @@ def apply_decision(talk: VoiceCall, decision: Decision) -> VoiceCall:
 
 
 def decided_inside(talk: VoiceCall, decision: Decision, path: tuple[str, ...]) -> VoiceCall:
-    """A run inside a call is told, and its call is entered again."""
+    """Pass a decision to a run inside a tool call, and ask for that call again."""
     one = talk.call(path[0])
     if one is None or one.call.child is None or one.call.state != "waiting":
         return talk
@@ -90,7 +90,7 @@ def decided_inside(talk: VoiceCall, decision: Decision, path: tuple[str, ...]) -
 
 
 def asked_inside(run: Run, path: tuple[str, ...]) -> list[tuple[str, tuple[str, ...]]]:
-    """The calls of a paused run, and of those inside it, that wait for a person, each with the way to it."""
+    """Return the calls of a paused run and its nested runs that wait for a person, each with its path."""
     found: list[tuple[str, tuple[str, ...]]] = []
     for call in run.waiting if run.paused else ():
         if call.child is not None:
@@ -101,7 +101,7 @@ def asked_inside(run: Run, path: tuple[str, ...]) -> list[tuple[str, tuple[str, 
 
 
 def returned(talk: VoiceCall, event: Returned) -> VoiceCall:
-    """The call has its output, which is owed to the server and wants a reply."""
+    """Store the output of a tool call, to be sent to the server and answered by a reply."""
     one = talk.call(event.call_id)
     if one is None or one.call.state == "returned":
         return talk
@@ -112,7 +112,7 @@ def returned(talk: VoiceCall, event: Returned) -> VoiceCall:
 
 
 def add_part_and_request_reply(talk: VoiceCall, part: Part) -> VoiceCall:
-    """A new part of ours that wants a reply; after hanging up no server will ever have it."""
+    """Add a local part that wants a reply; after hanging up no server will get it."""
     if talk.ended:
         return evolve(talk, open=(*talk.open, evolve(part, known=True)), counter=talk.counter + 1)
     return evolve(talk, open=(*talk.open, part), asks=(*talk.asks, PendingResponse(part.id)), counter=talk.counter + 1)

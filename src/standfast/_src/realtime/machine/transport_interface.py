@@ -1,8 +1,8 @@
-"""What a transport is to a session: connect, send, tell listeners. With the SDK's names and signatures.
+"""Interface of a transport: connect, send, notify listeners. Names and signatures are the SDK's.
 
-A transport that only does this much works: it asks for replies and answers interruptions by itself, and a lost
-connection ends the call, because nothing here says how to give a new one the conversation. A `FrameTransport` carries
-the frames of the Realtime protocol as they are; then the session does all of that, the same for every transport.
+A transport with only these methods works: it requests replies and handles interruptions by itself, and a lost
+connection ends the call, because a new one cannot be given the conversation. A `FrameTransport` carries the raw frames
+of the Realtime protocol; then the session does all of that, the same for every transport.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ApiKey: TypeAlias = "str | Callable[[], str | Awaitable[str]]"
 
 
 class RealtimePlaybackState(TypedDict):
-    """What is being played, and how much of it has been."""
+    """Item in playback, and its progress."""
 
     current_item_id: str | None
     current_item_content_index: int | None
@@ -32,7 +32,7 @@ class RealtimePlaybackState(TypedDict):
 
 
 class RealtimePlaybackTracker:
-    """Told by the application what has really been played. Without one, a session goes by the clock."""
+    """Receiver of the application's playback reports. Without a tracker, a session uses the clock."""
 
     def __init__(self) -> None:
         self._format: RealtimeAudioFormat | None = None
@@ -42,7 +42,7 @@ class RealtimePlaybackTracker:
         """Called after every report; set by the session that uses this tracker."""
 
     def on_play_bytes(self, item_id: str, item_content_index: int, bytes: bytes) -> None:
-        """These bytes of the item have been played."""
+        """Report played bytes of an item."""
         self.on_play_ms(item_id, item_content_index, calculate_audio_length_ms(self._format, bytes))
 
     def on_play_ms(self, item_id: str, item_content_index: int, ms: float) -> None:
@@ -59,11 +59,11 @@ class RealtimePlaybackTracker:
         self._item, self._elapsed_ms = None, 0.0
 
     def set_audio_format(self, format: RealtimeAudioFormat) -> None:
-        """What the bytes are; told by the session."""
+        """Set the format of the bytes; called by the session."""
         self._format = format
 
     def get_state(self) -> RealtimePlaybackState:
-        """What is being played now; all None while nothing is."""
+        """Return the current playback; all None while idle."""
         if self._item is None:
             return {"current_item_id": None, "current_item_content_index": None, "elapsed_ms": None}
         item_id, index = self._item
@@ -71,7 +71,7 @@ class RealtimePlaybackTracker:
 
 
 class RealtimeModelListener(ABC):
-    """Whoever wants to know what a transport receives."""
+    """Listener to the events of a transport."""
 
     @abstractmethod
     async def on_event(self, event: RealtimeModelEvent) -> None:
@@ -79,7 +79,7 @@ class RealtimeModelListener(ABC):
 
 
 class RealtimeModelConfig(TypedDict):
-    """How to connect."""
+    """Settings of a connection."""
 
     api_key: NotRequired[ApiKey]
     url: NotRequired[str]
@@ -98,29 +98,29 @@ class _No:
 
 
 class RealtimeModel(ABC):
-    """A transport: one connection to a model at a time."""
+    """A transport: at most one connection to a model at a time."""
 
     restores: ClassVar[bool] = False
-    """Whether a session can give a new connection the conversation: only a `FrameTransport` can."""
+    """True if a session can send the conversation to a new connection: only with a `FrameTransport`."""
 
     @abstractmethod
     async def connect(self, options: RealtimeModelConfig) -> None:
-        """Connect, apply `initial_model_settings`, and go on telling listeners what is received."""
+        """Connect, apply `initial_model_settings`, and notify listeners of all received events from then on."""
 
     @abstractmethod
     def add_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one too; adding it twice changes nothing."""
+        """Add a listener; adding it twice changes nothing."""
 
     @abstractmethod
     def remove_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one no more."""
+        """Remove a listener."""
 
     @abstractmethod
     async def send_event(self, event: RealtimeModelSendEvent) -> None:
-        """Send this."""
+        """Send an event."""
 
     def send_event_if(self, event: RealtimeModelSendEvent, send_if: Callable[[], bool]) -> Awaitable[bool]:
-        """Send this if the predicate holds at the moment it leaves; whether it was sent.
+        """Send an event if the predicate holds at the moment of sending; return whether it was sent.
 
         A transport that cannot decide at that moment sends nothing, which is what this default does.
         """
@@ -132,11 +132,11 @@ class RealtimeModel(ABC):
 
 
 class FrameTransport(RealtimeModel):
-    """A transport that carries the frames of the Realtime protocol as they are.
+    """A transport that carries the raw frames of the Realtime protocol.
 
-    Every frame of the server is told as `RealtimeModelRawServerEvent`, before what it means; every
-    `RealtimeModelSendRawMessage` is sent as it is. The end of a connection is told as
-    `RealtimeModelConnectionStatusEvent("disconnected")` with its code, and nothing of it is told after that.
+    Every frame of the server is emitted as `RealtimeModelRawServerEvent`, before its interpretation; every
+    `RealtimeModelSendRawMessage` is sent unchanged. The end of a connection is emitted as
+    `RealtimeModelConnectionStatusEvent("disconnected")` with its code, and no event of it follows.
     """
 
     restores: ClassVar[bool] = True

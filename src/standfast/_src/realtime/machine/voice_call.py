@@ -1,7 +1,7 @@
-"""Everything of a call that must outlive its connections and its process. Plain data, saved like a run.
+"""State of a voice call that must outlive its connections and its process. Plain data, saved like a run.
 
-What is said and done joins the ledger when it is settled, in the server's order; until then it is a `Part` and holds
-back those behind it. Calls, decisions and entries are the records that text runs use, and so is the `stored` mark.
+An item joins the ledger when settled, in the server's order; until then it is a `Part` and delays the parts behind it.
+Calls, decisions and entries are the record types of text runs, and so is the `stored` mark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from standfast._src.runs.engine.append_log import Log
 from standfast._src.runs.engine.run import Call, Decision, Entry, evolve
 
 SPEECH = "(speech, not transcribed)"
-"""Stands for what was said where nobody knows the words."""
+"""Text in place of speech without a transcript."""
 
 PartKind = Literal["said", "typed", "spoken", "output", "note"]
 
@@ -33,29 +33,29 @@ class Part(Struct, frozen=True):
     content: tuple[Item, ...] = ()
     """typed: the content as it was given, where it is more than text."""
     known: bool = False
-    """Whether a server has ever had it."""
+    """True once any server had the item."""
     done: bool = False
-    """Whether nothing more will be generated."""
+    """True once its generation ended."""
     written: bool = False
-    """spoken: whether the model wrote it instead of saying it."""
+    """spoken: True if written by the model instead of spoken."""
     total_ms: int = 0
     heard_ms: int = 0
     cut: bool = False
-    """Whether what was not heard by now never will be."""
+    """True if its unheard rest will never be heard."""
     guarded: bool = False
     judged: int = 0
-    """How many characters the output guardrails have passed."""
+    """Number of characters passed by the output guardrails."""
     tripped: bool = False
     idle: bool = False
-    """said: nobody said anything, the server only stopped waiting."""
+    """said: True for an idle timeout of the server, without speech."""
     call_id: str | None = None
     response: str | None = None
     audio: tuple[int, int] | None = None
-    """said: where in the audio that this process was given."""
+    """said: range in the input audio of this process."""
 
     @property
     def settled(self) -> bool:
-        """Whether it can become history as it is."""
+        """True if the part can become history unchanged."""
         match self.kind:
             case "said":
                 return self.text is not None or self.idle
@@ -67,26 +67,26 @@ class Part(Struct, frozen=True):
 
     @property
     def is_playing(self) -> bool:
-        """Whether some of it was received and not heard yet."""
+        """True if part of its audio was received and not heard yet."""
         return self.kind == "spoken" and not self.cut and self.heard_ms < self.total_ms
 
 
 class PendingResponse(Struct, frozen=True):
-    """Something that wants a reply which has not ended."""
+    """A request for a reply, until the reply has ended."""
 
     id: str
-    """The part that asks; of a bare one, only a name."""
+    """The asking part; for a bare request only a name."""
     ours: bool = True
-    """Whether asking for the reply is ours; else the server answers by itself."""
+    """True if this side must request the reply; else the server answers by itself."""
     tries: int = 0
     by: str | None = None
     """The response under way that answers it."""
     bare: bool = False
-    """Whether somebody just wants a reply, to nothing in particular."""
+    """True for a request without a part: `ReplyWanted`."""
 
 
 class OpenCall(Struct, frozen=True):
-    """A call that is not history yet, and the agent that was current when it arrived (E5)."""
+    """A tool call that is not history yet, and the current agent at its arrival (E5)."""
 
     call: Call
     agent: str
@@ -97,7 +97,7 @@ class OpenCall(Struct, frozen=True):
 
     @property
     def running(self) -> bool:
-        """Whether a reply that belongs to it must wait; one that waits for a person does not hold it."""
+        """True if the reply must wait for this call; a call that waits for a person does not delay it."""
         return self.call.state in ("asked", "begun", "doubt")
 
 
@@ -111,7 +111,7 @@ class Change(Struct, frozen=True):
 
 
 class VoiceCall(Struct, frozen=True):
-    """One call."""
+    """State of a voice call."""
 
     run_id: str
     agent: str
@@ -125,37 +125,37 @@ class VoiceCall(Struct, frozen=True):
     stored: int = 0
     """The session has `ledger[:stored]`."""
     epoch: int = 0
-    """How many connections there were."""
+    """Number of connections so far."""
     claim: int = 0
-    """How many processes had it."""
+    """Number of processes so far that claimed the call."""
     counter: int = 0
     trips: tuple[str, ...] = ()
-    """Responses that a guardrail refused, as long as something of them is open."""
+    """Responses refused by a guardrail, while any part of them is open."""
     ended: bool = False
-    """Whether it was hung up."""
+    """True after hanging up."""
 
     def part(self, item_id: str) -> Part | None:
-        """The open part with this id."""
+        """Return the open part of an id."""
         return next((part for part in self.open if part.id == item_id), None)
 
     def call(self, call_id: str | None) -> OpenCall | None:
-        """The open call with this id."""
+        """Return the open tool call of an id."""
         return next((one for one in self.calls if one.call.id == call_id), None)
 
     def knows_call(self, call_id: str) -> bool:
-        """Whether a call of this id was ever made."""
+        """Return whether a tool call of this id was ever made."""
         if self.call(call_id) is not None:
             return True
         return any(entry.item.get("call_id") == call_id for entry in self.ledger)
 
     @property
     def waiting(self) -> tuple[Call, ...]:
-        """The calls that wait for a person."""
+        """Tool calls that wait for a person."""
         return tuple(one.call for one in self.calls if one.call.state == "waiting")
 
     @property
     def status(self) -> str:
-        """One word for a listing."""
+        """Status of the call for a listing."""
         if not self.ended:
             return "running"
         if self.calls or self.stored < len(self.ledger):
@@ -164,15 +164,15 @@ class VoiceCall(Struct, frozen=True):
 
 
 def put(talk: VoiceCall, part: Part) -> VoiceCall:
-    """The talk with this part in place of the one of its id."""
+    """Replace the part of the same id."""
     return evolve(talk, open=tuple(part if other.id == part.id else other for other in talk.open))
 
 
 def heard_text(part: Part) -> str:
-    """What of a reply was heard: in proportion to the audio, at a word's end, never more than was generated.
+    """Return the heard text of a reply: proportional to the audio, at the end of a word, never more than generated.
 
-    An estimate: this wire says nothing about when which word is spoken. It is taken from the totals at the end of the
-    response, not at the interruption; else it would depend on how the network cut the reply.
+    This is an estimate: the wire says nothing about the time of each word. It is taken from the totals at the end of
+    the response, not at the interruption; otherwise it would depend on how the network cut the reply.
     """
     text = part.text or ""
     if not part.cut or part.written:
@@ -184,10 +184,10 @@ def heard_text(part: Part) -> str:
 
 
 def worth_saving(before: VoiceCall, after: VoiceCall) -> bool:
-    """Whether something changed that must survive the process: not every word, only what has an end.
+    """Return whether a change must survive the process: not every word, only finished things.
 
-    What a takeover finds out by itself is not worth a write: how far the session is, what a server has, which reply was
-    under way, what was being said. That something was answered is saved with what follows from it.
+    Facts that a takeover finds out by itself are not worth a write: the progress of the session, the server's items,
+    the reply under way, unfinished speech. That a request was answered is saved with what follows from it.
     """
     if before is after:
         return False
@@ -203,7 +203,7 @@ def worth_saving(before: VoiceCall, after: VoiceCall) -> bool:
 
 
 def _unrepeatable_parts(talk: VoiceCall) -> list[tuple[str, str | None, bool]]:
-    """What of the open parts nobody could say again: what was typed, outputs, words that were understood, refusals."""
+    """Return the open parts that cannot be repeated: typed messages, outputs, notes, transcripts, refusals."""
     return [
         (part.id, part.text if part.kind == "said" else None, part.tripped)
         for part in talk.open
@@ -215,17 +215,17 @@ def _unrepeatable_parts(talk: VoiceCall) -> list[tuple[str, str | None, bool]]:
 
 
 def user_message(part: Part) -> Item:
-    """What a user said or typed, as any agent reads it."""
+    """Build a user's message for the history of any agent."""
     return {"role": "user", "content": list(part.content) if part.content else part.text or ""}
 
 
 def assistant_message(text: str) -> Item:
-    """What the model was heard to say, as any agent reads it."""
+    """Build the model's message for the history of any agent."""
     return {"role": "assistant", "content": text}
 
 
 def call_item(one: OpenCall) -> Item:
-    """The call as any agent reads it."""
+    """Build the tool call item for the history of any agent."""
     return {
         "type": "function_call",
         "call_id": one.call.id,
@@ -235,5 +235,5 @@ def call_item(one: OpenCall) -> Item:
 
 
 def output_item(part: Part) -> Item:
-    """The output as any agent reads it."""
+    """Build the output item for the history of any agent."""
     return {"type": "function_call_output", "call_id": part.call_id, "output": part.text or ""}

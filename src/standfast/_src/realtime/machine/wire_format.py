@@ -1,4 +1,4 @@
-"""The words of the Realtime protocol: the session object, items, and what a server's error means.
+"""Wire format of the Realtime protocol: session object, items, and errors of the server.
 
 Everything that knows how a thing is spelt on this wire is here and in `link`. A tool or handoff is only looked at.
 """
@@ -42,7 +42,9 @@ _MISSING: Any = object()
 
 
 def short_id(value: str) -> str:
-    """An id this wire takes: itself, or for one that is too long or odd a digest that is always the same."""
+    """Return an id in the wire's form: unchanged, or a stable digest of an id that is too long or has
+    other characters.
+    """
     if _ID.fullmatch(value):
         return value
     return "x" + sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[: ID_MAX - 1]
@@ -52,10 +54,10 @@ def short_id(value: str) -> str:
 
 
 def session_object(settings: Mapping[str, Any], *, attached: bool = False) -> dict[str, Any]:
-    """The settings as the wire's session object.
+    """Convert settings to the wire's session object.
 
-    Attached to a call that somebody else set up, only what was asked for is in it: its voice, model, formats and
-    detection are that call's. A `model_name` of None leaves the model to the address.
+    Attached to an existing call, it contains only explicit settings: voice, model, formats and detection are those of
+    the call. A `model_name` of None leaves the model to the address.
     """
     session: dict[str, Any] = {"type": "realtime"}
     model = settings.get("model_name", None if attached else DEFAULT_MODEL)
@@ -138,7 +140,7 @@ def _prompt(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tool_object(tool: OfferedFunction) -> dict[str, Any]:
-    """A function tool as the wire describes it; refuses what voice calls cannot have."""
+    """Convert a function tool to the wire's form; refuse tools that voice calls cannot have."""
     schema = getattr(tool, "params_json_schema", None)
     if not isinstance(schema, Mapping):
         raise UserError(
@@ -163,7 +165,7 @@ def _handoff(handoff: OfferedHandoff) -> dict[str, Any]:
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server that has `before` must be told to have `after`: only fields that differ, never the model."""
+    """Return the update from `before` to `after`: only changed fields, never the model."""
     changes = {name: value for name, value in after.items() if name not in ("type", "model", "audio", "tracing")}
     changes = {name: value for name, value in changes.items() if before.get(name, _MISSING) != value}
     audio: dict[str, Any] = {}
@@ -181,7 +183,7 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dic
 
 
 def wire_item(item: Item, item_id: str) -> dict[str, Any] | None:
-    """An item of a history as this wire takes it; None for one that it has no word for (reasoning, hosted tools)."""
+    """Convert an item of a history to the wire's form; None for kinds without one (reasoning, hosted tools)."""
     kind = item.get("type")
     if kind == "function_call":
         return {
@@ -237,10 +239,11 @@ def _text_of(output: object) -> str:
 
 
 def seeds(history: list[Item], own: Sequence[tuple[str, Item]] = ()) -> list[tuple[str, dict[str, Any]]]:
-    """A history as items for a new connection, with ids of ours; half a pair of call and output is left out.
+    """Convert a history to items for a new connection, with local ids. A call without output, or the reverse, is left
+    out.
 
-    `own` are the items of the call that goes on, with the ids that they had: applications know them by those. They are
-    found from the end, in order; whether an equal item of somebody else is taken for one changes only its name.
+    `own` are the items of the continued call with their earlier ids: applications know them by those ids. They are
+    matched from the end, in order; matching an equal foreign item by mistake changes only its id.
     """
     names: dict[int, str] = {}
     left = list(own)
@@ -264,7 +267,7 @@ def seeds(history: list[Item], own: Sequence[tuple[str, Item]] = ()) -> list[tup
 
 
 def typed_content(message: object) -> tuple[str, tuple[Item, ...]]:
-    """What a user typed, as text and, where it is more than that, as content parts. Unknown parts are refused."""
+    """Split a typed message into text and, if more than text, content parts. Unknown parts are refused."""
     if isinstance(message, str):
         return message, ()
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
