@@ -185,7 +185,7 @@ async def test_only_the_key_that_signed_a_file_opens_its_decisions(tmp_path: Pat
 
 
 async def test_a_call_that_pretends_to_have_a_run_inside_it_is_not_approved_by_that(tmp_path: Path) -> None:
-    """C16: a call whose own run waits inside was let run before; only an agent's call has such a run."""
+    """C16: a call whose own run waits inside was let run before; a stranger's file alone says that it was."""
 
     def begun(values: dict[str, Any]) -> None:
         inner = {"spec": {"run_id": "inner", "agent": "clerk"}, "progress": {"agent": "clerk", "ended": True}}
@@ -193,29 +193,38 @@ async def test_a_call_that_pretends_to_have_a_run_inside_it_is_not_approved_by_t
         values["head"]["turn"]["calls"][0].update(state="asked", reason=None, kind="agent", child=inside)
 
     data, target = await exported_with_a_run(tmp_path / "home.db", decided=False), tmp_path / "target.db"
-    done = await import_session(target, io.BytesIO(forged(data, "run", begun)), accept_runs=True)
-    assert done.moved == ("run-7",)
-    assert await recovered(target) == []
+    with pytest.raises(RunStateError, match="with a run inside it"):
+        await import_session(target, io.BytesIO(forged(data, "run", begun)), accept_runs=True)
+    assert not target.exists()
 
 
-async def test_a_run_inside_a_call_on_a_session_of_its_own_comes_from_a_signed_file_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["a session of its own", "its parent's"])
+@pytest.mark.parametrize("needs_approval", [True, False])
+async def test_a_run_inside_a_call_comes_from_a_signed_file_only(
+    tmp_path: Path, own: str, needs_approval: bool
+) -> None:
+    """C16: with `needs_approval=True` its inner run went on, though nobody of the target's had let its call run."""
     source, file, target = tmp_path / "home.db", tmp_path / "one.jsonl", tmp_path / "target.db"
     inner = Desk([asks(pay(1_000_000, "inner-1")), says("Paid.")])
-    own_session = SQLiteSession("two", source)
-    tool = inner.agent.as_tool("clerk", "Let the clerk do it.", session=own_session)
-    outer: Any = Agent(
-        name="boss", tools=[tool], model=ScriptedModel([asks(function_call("clerk", {"input": "Pay."}, call_id="c1"))])
-    )
+    own_session = SQLiteSession("two", source) if own == "a session of its own" else None
+    tool = inner.agent.as_tool("clerk", "Let the clerk do it.", session=own_session, needs_approval=needs_approval)
+    call = function_call("clerk", {"input": "Pay."}, call_id="c1")
+    outer: Any = Agent(name="boss", tools=[tool], model=ScriptedModel([asks(call)]))
     session = SQLiteSession("one", source)
     result = await Runner.run(outer, "Please.", session=session, run_config=RunConfig(run_id="run-7"))
-    assert result.interruptions
+    if needs_approval:
+        state = result.to_state()
+        state.approve(result.interruptions[0])
+        result = await Runner.run(outer, state, session=session)
+    assert [item.call_id for item in result.interruptions] == ["inner-1"]
     await export_session(source, "one", file, move=True, key=KEY)
-    with pytest.raises(RunStateError, match="has a run inside it on session 'two'"):
+    with pytest.raises(RunStateError, match="with a run inside it"):
         await import_session(target, file, accept_runs=True)
     assert (await import_session(target, file)).left == ("run-7",)  # as the error says: without its runs
     assert (await import_session(target, file, accept_runs=True, key=KEY)).moved == ("run-7",)
     await session.close()
-    await own_session.close()
+    if own_session is not None:
+        await own_session.close()
 
 
 async def test_what_is_left_of_a_run_that_another_session_has_moved_away_is_not_written_over(tmp_path: Path) -> None:

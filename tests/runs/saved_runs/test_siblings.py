@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from standfast import Agent, RunConfig, RunHandedOverError, Runner, SQLiteSession, open_store
+from standfast import (
+    Agent,
+    RunConfig,
+    RunHandedOverError,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    open_store,
+)
 from standfast._src.items.texts_for_models import model_text
 from standfast.testing import AnsweringModel, ScriptedModel, final, function_call
 from standfast.workers import RunJob, RunJobs
@@ -93,6 +101,39 @@ async def test_a_run_that_ends_every_worker_does_not_block_the_conversation(talk
     assert deaths >= 1
     assert (await talk.status())["poison"] == "running"  # listed, and closed by no other run
     assert lines(talk.book).count("pay.0") == 1
+
+
+async def test_a_run_that_was_handed_over_often_is_still_let_first(talk: Talk) -> None:
+    """C15: a deploy each hour is not a tool that ends its process; only workers that were lost are counted."""
+    deploys = 7
+    leaving: list[asyncio.Task[Any]] = []
+
+    async def work() -> str:
+        if len(leaving) < deploys:
+            leaving.append(asyncio.create_task(Runner.hand_over(within_s=PATIENCE_S)))
+            await asyncio.sleep(0)
+        return "worked"
+
+    def answer(call: Any) -> Any:
+        last = call.input[-1]
+        if "pay" in (last.get("content"), str(last.get("call_id"))[:3]):
+            return "paid" if "call_id" in last else [function_call("pay", {}, call_id="pay.0")]
+        worked = sum(item.get("type") == "function_call_output" for item in call.input)
+        return [function_call("work", {}, call_id=f"w{worked}")] if worked <= deploys else "worked"
+
+    agent = clerk(talk.book)
+    agent.tools, agent.model = [*agent.tools, function_tool(work)], AnsweringModel(answer)
+    await start(agent, talk.path, "pay")
+    async with open_store(talk.path) as store:
+        await store.decide("pay", "pay.0", True, by="ann")
+    with pytest.raises(RunHandedOverError):
+        await start(agent, talk.path, "work", unfinished="ignore")
+    for _ in range(deploys - 1):
+        with pytest.raises(RunHandedOverError):
+            await talk.resume(agent, "work", run_config=RunConfig(unfinished="ignore"))
+    assert len(leaving) == deploys
+    await talk.resume(agent, "pay")
+    assert await talk.status() == {"pay": "done", "work": "done"}
 
 
 @pytest.mark.parametrize("go_on", [resume, recover])
@@ -216,3 +257,31 @@ async def test_what_a_run_paused_with_stands_before_later_input(talk: Talk, kept
             assert users == ["pay", "later"], commit
         await session.close()
     assert paused, "it was never killed while it waited"
+
+
+async def test_later_jobs_do_not_report_failed_runs_whose_turns_the_session_has(talk: Talk) -> None:
+    """C15: each of them was reported by every later job of its session. A repeated job still gets its answer."""
+    fails = {"first", "second"}
+
+    def answer(call: Any) -> Any:
+        asked = [str(item["content"]) for item in call.input if item.get("role") == "user"][-1]
+        if call.input[-1].get("type") != "function_call_output":
+            return [function_call("look", {}, call_id=f"look.{asked}")]
+        if asked in fails:
+            raise RuntimeError("the provider is away")
+        return f"answer to {asked}"
+
+    agent = clerk(talk.book)
+    agent.model = AnsweringModel(answer)
+    async with RunJobs([agent], talk.path) as jobs:
+        for name in ("first", "second"):
+            with pytest.raises(RuntimeError, match="away"):
+                await jobs.perform(RunJob(name, "Clerk", name, session_id=SESSION))
+        result = await start(agent, talk.path, "third", unfinished="resume")
+        assert (result.unfinished, result.final_output) == ((), "answer to third")
+        fails.clear()
+        agent.model = AnsweringModel(lambda call: "answer to second")
+        assert (
+            await jobs.perform(RunJob("second", "Clerk", "second", session_id=SESSION))
+        ).output == "answer to second"
+    assert await talk.status() == {"first": "failed", "second": "done", "third": "done"}

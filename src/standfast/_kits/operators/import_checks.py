@@ -25,7 +25,7 @@ from standfast._src.runs.engine.codec import (
     may_go_on,
 )
 from standfast._src.runs.engine.decisions import strip_call_decisions, strip_decisions, strip_ledger_decisions
-from standfast._src.runs.engine.run import Call, Owner, evolve
+from standfast._src.runs.engine.run import Call, evolve
 from standfast._src.runs.engine.run_store import LogTail, SavedRun
 from standfast._src.runs.engine.upgrades import SCHEMAS
 from standfast._src.sessions.rules.history import BRANCHES
@@ -172,7 +172,7 @@ def _check_run(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
     if _is_call(head):
         talk = talk_codec.decode_saved(saved)
         if is_checked_inside:
-            _refuse_foreign_children(run, [one.call for one in talk.calls])
+            _refuse_children(run, [one.call for one in talk.calls])
         checked = run if is_signed else _undecided_call(run, talk)
         return _relabel(checked, talk.run_id, talk.status, talk.agent)
     if has_ended(saved):
@@ -181,7 +181,7 @@ def _check_run(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
     else:
         found = decode_saved(saved)
         if is_checked_inside:
-            _refuse_foreign_children(run, found.calls)
+            _refuse_children(run, found.calls)
         found = found if is_signed else strip_decisions(found)
         checked = run if is_signed else _replace_records(run, encode_head(found), encode_tails(found, {}))
         checked = _relabel(checked, found.spec.run_id, found.status, found.progress.agent)
@@ -206,13 +206,14 @@ def _replace_records(run: RunPicture, head: bytes, tails: dict[str, LogTail]) ->
     return run._replace(head=head, logs={log: list(tail.records) for log, tail in tails.items()})
 
 
-def _refuse_foreign_children(run: RunPicture, calls: Sequence[Call]) -> None:
-    """Refuse a run inside a call that is on another conversation, in a file that is not signed: it would act there."""
-    for child in (call.child for call in calls if call.child is not None):
-        owner = child.spec.owner
-        if owner.kind in ("session", "conversation") and owner != Owner("session", run.labels["session"]):
-            raise RunStateError(
-                f"run {run.run_id!r} has a run inside it on {owner.kind} {owner.id!r}; nothing was imported",
-                "Only a signed file may bring it: export and import it with key=, or import it without its runs.",
-            )
-        _refuse_foreign_children(run, child.calls)
+def _refuse_children(run: RunPicture, calls: Sequence[Call]) -> None:
+    """Refuse a run inside a call (an agent tool's) in a file that is not signed.
+
+    The inner run implies that a policy or a person let the call run, and an unsigned file is not evidence of that. If
+    the call were asked about again, it would start from the beginning and repeat the effects of the inner run.
+    """
+    if any(call.child is not None for call in calls):
+        raise RunStateError(
+            f"run {run.run_id!r} is in the middle of an agent's call, with a run inside it; nothing was imported",
+            "Only a signed file may bring it: export and import it with key=, or import it without its runs.",
+        )

@@ -24,6 +24,7 @@ from standfast._src.runs.engine.events import (
     Concluded,
     Decided,
     Event,
+    HandedOver,
     InputStaged,
     Judged,
     NotTaken,
@@ -78,6 +79,8 @@ def advance(run: Run, event: Event) -> Run:
         case InputStaged(items) if not run.finished:
             staged = () if items is None else (*run.progress.staged, *items)
             return _progress(run, staged=staged)
+        case HandedOver():
+            return evolve(run, spec=run.spec.with_context("handed_over"))
         case ToolsGone(call_ids):
             for call_id in call_ids:
                 run = _change_call(run, call_id, ("asked",), kind="gone")
@@ -221,8 +224,10 @@ def _apply_concluded(run: Run, number: int, conclusion: Conclusion, judged: bool
 
 def _apply_claimed(run: Run, event: Claimed) -> Run:
     stop = run.progress.stop if run.finished else None  # a run that was given up stays so while it is being stored
-    is_torn = run.status == "running" and run.has_done_something
+    # A hand-over is not a loss: a deploy each hour must not look like a tool that ends its process.
+    is_torn = run.status == "running" and run.has_done_something and not run.spec.was_handed_over
     spec = run.spec.with_context("takeovers", run.spec.takeovers + 1) if is_torn else run.spec
+    spec = spec.with_context("handed_over", None) if spec.was_handed_over else spec
     known = evolve(run.progress, claim=event.claim, stop=stop, is_ready=False)
     progress = evolve(known, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be

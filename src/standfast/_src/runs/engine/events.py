@@ -242,6 +242,10 @@ class Stopped(Event, frozen=True):
     """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
 
 
+class HandedOver(Event, frozen=True):
+    """The worker stops and releases the run: no effect is under way, and another worker may resume the run."""
+
+
 class SettledBy(Event, frozen=True):
     """The run's worker is gone for certain, and another run closes what it left open (C15).
 

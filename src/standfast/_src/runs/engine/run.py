@@ -55,8 +55,8 @@ class Spec(Struct, frozen=True):
     """How many of the ledger's first entries are the run's own input."""
     input_is_text: bool = False
     context: Any = None
-    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`. Fields would stand
-    in the saved form of every run."""
+    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
+    `handed_over`. Fields would stand in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -81,14 +81,19 @@ class Spec(Struct, frozen=True):
 
     @property
     def takeovers(self) -> int:
-        """How often a worker resumed the run after another had stopped or crashed in the middle of it."""
+        """How often a worker resumed the run after another had crashed, or was cut, in the middle of it."""
         found = self.context.get("takeovers") if isinstance(self.context, dict) else None
         return found if type(found) is int else 0
 
-    def with_context(self, name: str, value: bool | int = True) -> Spec:
-        """The same, with this said in its context."""
-        known = self.context if isinstance(self.context, dict) else {}
-        return evolve(self, context={**known, name: value})
+    @property
+    def was_handed_over(self) -> bool:
+        """Tell whether the last worker stopped in order, with no effect under way, and none resumed the run since."""
+        return self._says("handed_over")
+
+    def with_context(self, name: str, value: bool | int | None = True) -> Spec:
+        """Return the spec with a value in its context; None removes the value."""
+        known = {**(self.context if isinstance(self.context, dict) else {}), name: value}
+        return evolve(self, context={name: value for name, value in known.items() if value is not None} or None)
 
     def _says(self, name: str) -> bool:
         return isinstance(self.context, dict) and self.context.get(name) is True

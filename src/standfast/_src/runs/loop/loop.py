@@ -21,7 +21,7 @@ from standfast._src.base.logs import logger
 from standfast._src.runs.engine.advance import advance
 from standfast._src.runs.engine.codec import settler_of
 from standfast._src.runs.engine.due import due
-from standfast._src.runs.engine.events import Append, Appended, Effect, Stopped
+from standfast._src.runs.engine.events import Append, Appended, Effect, HandedOver, Stopped
 from standfast._src.runs.engine.run import Run
 from standfast._src.runs.loop.reconciler import ignore_exception
 from standfast._src.runs.loop.saving_loop import SavingLoop
@@ -176,6 +176,7 @@ class Loop(SavingLoop):
         assert self.saver is not None
         self.saver.needed = True
         try:
+            self.apply(HandedOver())
             await self.saver.save(self.state)
         except (RunClaimedError, LeaseLostError):
             raise

@@ -107,6 +107,14 @@ class Found:
         """Its open turn, as requests of others show it."""
         return open_turn(self.run)
 
+    @property
+    def is_stored_failure(self) -> bool:
+        """Tell whether the run failed and the session has every call and output of it.
+
+        The run's caller got the error, and a queue may deliver the job again. Reports of such runs would only grow.
+        """
+        return self.run.status == "failed" and not self.items_to_show()
+
     def questions(self) -> Iterator[Question]:
         """Every question of it that waits."""
         return questions_of(self.run)
@@ -170,7 +178,8 @@ async def _apply_policy(
             done = "left open, shown in requests"
         elif state == "gone":
             one, done = await _settle_gone(hold, own_id, one, store)
-        note(seen, one.run_id, state, done)
+        if not (is_left and isinstance(one, Found) and one.is_stored_failure):
+            note(seen, one.run_id, state, done)
         if is_left or one.state == "paused":
             await _store_input(hold, one)
             seen.open_turns += one.items_to_show()

@@ -280,7 +280,7 @@ class Waiter:
 class Waiters:
     """Those in this process who wait for leases, for each conversation in the order they came.
 
-    No step looks at all of them: thousands may wait for one conversation, and each is to be told in time.
+    No step looks at all of them: thousands may wait for one conversation, and each must be notified in time.
     """
 
     def __init__(self) -> None:
