@@ -27,10 +27,6 @@ class AbandonedWrites:
         """Remember one until it is over."""
         self._refs[weakref.ref(request)] = None
 
-    def any(self) -> bool:
-        """Whether there is one."""
-        return bool(self._refs) and bool(self._open())
-
     def wait_behind(self, request: Request[Any]) -> bool:
         """Whether a request has to wait for one of them.
 

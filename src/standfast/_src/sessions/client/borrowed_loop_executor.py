@@ -141,7 +141,7 @@ class _Serving(Pipeline):
                 answers = await self._ask_all(list(map(question_of, ready)))
             except BaseException:  # cancelled, nearly always; whatever has left may have been done
                 for active in ready:
-                    active.asks_again()
+                    active.lose_answer()
                 raise
             self._take_answers(ready, answers)
         elif self._active:

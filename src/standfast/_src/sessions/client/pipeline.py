@@ -130,17 +130,11 @@ class Active(msgspec.Struct, eq=False):
         self.held |= frozenset(_idempotency_slots_in(step))
         self.written |= frozenset([change.name for change in step])
 
-    def asks_again(self) -> bool:
-        """Whether its question can be asked once more after somebody was interrupted: no answer was taken for it.
-
-        A step may have been done, and is known by its lane when it comes again.
-        """
-        if self.question is None:
-            return False
+    def lose_answer(self) -> None:
+        """Note that no answer was taken: a step may have been done, and is known by its lane when it comes again."""
         if self.is_step:
             self.request.in_doubt = True
             self.keep(self.question)
-        return True
 
     def names(self) -> frozenset[Name]:
         """What its question is about."""
@@ -216,16 +210,13 @@ class Pipeline(Compensator):
         while not ending and len(self._active) < self._at_once_max:
             if self._active and self._inbox.empty():  # nobody else takes from it
                 break
-            message = self._next_message()
+            message = self._inbox.get()
             if message is None:
                 return True
             self._accept(message)
             if self._to_undo and not self._active:
                 break
         return ending
-
-    def _next_message(self) -> AnyRequest | CompensationMessage | None:
-        return self._inbox.get()
 
     def _accept(self, message: AnyRequest | CompensationMessage) -> None:
         if isinstance(message, CompensationMessage):
@@ -399,9 +390,6 @@ class Pipeline(Compensator):
                 self._remember([request])
             self._under_way.discard(id(request))
             requests.append(request)
-        self._hand_over(requests)
-
-    def _hand_over(self, requests: list[AnyRequest]) -> None:
         deliver(requests)
 
     # --- a plan -----------------------------------------------------------------------------------------------------

@@ -76,9 +76,6 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     in_doubt: bool = False
     """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
     stage: Stage = QUEUED
-    soft_deadline: float = math.inf
-    hurry: Callable[[], None] | None = None
-    """What is called in the caller's loop if it has no outcome at that time."""
     _abandoned: bool = False
     _undo_given: bool = False
     _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
@@ -169,19 +166,9 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     # --- the side of the thread that does it ------------------------------------------------------------------------
 
     @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop in which somebody waits for it."""
-        return self._loop
-
-    @property
     def is_open(self) -> bool:
         """Whether there is still something to do."""
         return self.stage in OPEN
-
-    @property
-    def is_claimed(self) -> bool:
-        """Whether it was begun and has no outcome yet."""
-        return self.stage is CLAIMED
 
     @property
     def is_left(self) -> bool:
@@ -490,10 +477,7 @@ class _Deadlines:
         for request in list(self.waiting):
             if request.deadline <= now:
                 request.expire()
-            elif request.hurry is not None and request.soft_deadline <= now:
-                request.soft_deadline = math.inf
-                request.hurry()
-        later = [due for request in self.waiting if (due := min(request.deadline, request.soft_deadline)) > now]
+        later = [request.deadline for request in self.waiting if request.deadline > now]
         if later:
             self.arm(min(later))
 
@@ -525,7 +509,6 @@ def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[R
         found = _Deadlines(loop)
         _deadlines[id(loop)] = weakref.ref(found, partial(_forget, id(loop)))
     found.waiting[request] = None
-    due = request.deadline if request.deadline < request.soft_deadline else request.soft_deadline
-    if due < found.due:
-        found.arm(due)
+    if request.deadline < found.due:
+        found.arm(request.deadline)
     return found.waiting

@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict
 from standfast._src.base.errors import CallerError, InvalidSettingError
 from standfast._src.sessions.backends.postgres.postgres_storage import PostgresStore
 from standfast._src.sessions.backends.postgres.schema import Tables
-from standfast._src.sessions.client.caller_loop_executor import CallerLoopExecutor
 from standfast._src.sessions.client.server_session import ServerSession, host_key
+from standfast._src.sessions.client.threaded_executor import PipelinedExecutor
 from standfast._src.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["PostgresSession"]
@@ -68,13 +68,13 @@ class PostgresSession(ServerSession):
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def _make_executor(self) -> CallerLoopExecutor:
+    def _make_executor(self) -> PipelinedExecutor:
         url, tables, options, create = self._url, self._tables, self._options, self.create_tables
 
         def open_store() -> PostgresStore:
             return PostgresStore(url, tables, options=options, create_tables=create)
 
-        return CallerLoopExecutor(open_store, loses_answers=True, readers=READERS)
+        return PipelinedExecutor(open_store, loses_answers=True, readers=READERS)
 
     def _store_key(self) -> Hashable:
         return ("postgres", _place(self._url, self._place_options()), self._tables)

@@ -24,7 +24,7 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.json import Jsonb
 
 from standfast._src.base.errors import StandfastError
-from standfast._src.sessions.backends.postgres.connection import ANSWER_S_MAX, LimitedConnection, Sent
+from standfast._src.sessions.backends.postgres.connection import LimitedConnection, read_result
 from standfast._src.sessions.backends.postgres.postgres_errors import (
     BUSY,
     find_server_error,
@@ -211,31 +211,26 @@ class PostgresStore:
 
     # --- changing
 
-    def commit(self, step: CommitRequest, sent: Sent | None = None) -> Done | Refused:
-        """One function call: the small one, where it will do. `sent`: that one was sent already."""
+    def commit(self, step: CommitRequest) -> Done | Refused:
+        """One function call: the small one, where it will do."""
         if only_appends(step):
-            mark = self._run_on_connection(lambda connection: self._append(connection, step[0], sent), reading=False)
+            mark = self._run_on_connection(lambda connection: self._append(connection, step[0]), reading=False)
             if mark is not None:
                 return Done((mark,))
         return _outcome(self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
 
-    def _append(self, connection: LimitedConnection, change: KeyUpdate, sent: Sent | None) -> str | None:
+    def _append(self, connection: LimitedConnection, change: KeyUpdate) -> str | None:
         """Call the small function, past psycopg's cursors: they take longer than all else that the client does."""
-        if sent is not None and sent.connection is connection:  # or that one was closed: nothing was done
-            return _mark(sent.wait_for_result())
         if not self._prepares:
             ((mark,),) = connection.execute(self._append_sql, _append_arguments(change), prepare=False).fetchall()
             return None if mark is None else str(mark)
         if not self._is_prepared:
             connection.pgconn.send_prepare(self._append_name, self._append_sql.encode())
-            Sent(connection).wait_for_result()
+            read_result(connection)
             self._is_prepared = True
-        return _mark(self._sent(connection, change).wait_for_result())
-
-    def _sent(self, connection: LimitedConnection, change: KeyUpdate) -> Sent:
         arguments = _append_arguments(change)
         connection.pgconn.send_query_prepared(self._append_name, arguments, _ALL_BINARY, Format.BINARY)
-        return Sent(connection)
+        return _mark(read_result(connection))
 
     @staticmethod
     def _arguments(step: CommitRequest) -> tuple[Any, ...]:
@@ -308,34 +303,6 @@ class PostgresStore:
         if only_appends(step):
             return self._append_sql, _append_arguments(step[0])
         return self._commit_sql, self._arguments(step)
-
-    # --- asked without waiting (see `_src.sessions.client.caller_loop_executor`)
-
-    def line(self, count: int) -> LimitedConnection | None:
-        """The connection, if appends are prepared on it. For one question: psycopg's pipeline is one thread's."""
-        connection = self._connection if self._is_prepared and count == 1 else None
-        return None if connection is None or connection.closed else connection
-
-    def begin(self, questions: Sequence[Any]) -> SentAppend | None:
-        """Send an append, as far as that goes without waiting. None, and nothing is sent: it is something else."""
-        connection, step = self._connection, questions[0]
-        if connection is None or len(questions) > 1 or isinstance(step, ReadRequest | Listing | Count):
-            return None
-        if not self._is_prepared or not only_appends(step):
-            return None
-        try:
-            return SentAppend(self, step, self._sent(connection, step[0]))
-        except UnicodeEncodeError:
-            return None
-        except psycopg.Error as error:
-            self.close()
-            raise lost(error, reading=False) from error
-
-    def break_off(self) -> None:
-        """Close the connection; what it was asked for is not done later."""
-        connection, self._connection, self._is_prepared = self._connection, None, False
-        if connection is not None:
-            connection.break_off()
 
     # --- listing
 
@@ -433,27 +400,6 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.close()
             self._connection, self._is_prepared = None, False
-
-
-class SentAppend:
-    """An append that was sent."""
-
-    def __init__(self, store: PostgresStore, step: CommitRequest, sent: Sent) -> None:
-        self._store, self._step, self._sent = store, step, sent
-        self.is_sent, self.patience_s = sent.is_sent, ANSWER_S_MAX / 4
-
-    def take(self) -> list[Answer | Exception] | None:
-        """What came of it, if that has come, and the small function has done it."""
-        found = self._sent.come()
-        mark = None if found is None else _mark(found)
-        return None if mark is None else [Done((mark,))]
-
-    def finish(self) -> list[Answer | Exception]:
-        """What came of it, waited for."""
-        try:
-            return [self._store.commit(self._step, self._sent)]
-        except StandfastError as error:
-            return [error]
 
 
 def _mark(found: PGresult) -> str | None:

@@ -11,7 +11,6 @@ import redis.exceptions as failed
 
 from standfast._src.base.errors import StandfastError, StoreError
 from standfast._src.sessions.backends.redis import listing
-from standfast._src.sessions.backends.redis.connection import SentExchange
 from standfast._src.sessions.backends.redis.handshake import Handshake
 from standfast._src.sessions.backends.redis.keys import Keys, Layout, NameKeys
 from standfast._src.sessions.backends.redis.redis_errors import refused_error, too_few
@@ -162,7 +161,7 @@ class RedisStore(Codec, Answering):
         self, link: AnsweringLink, *, prefix: str, layout: Layout, ttl_ms: int | None, wait_replicas: int = 0
     ) -> None:
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=link.where, wait_replicas=wait_replicas)
-        self._link: Any = link  # one to a single server can be reached and lent, too
+        self._link: Any = link  # one to a single server can be reached, too
 
     def reach(self) -> None:
         """Connect, if it is not connected."""
@@ -178,21 +177,6 @@ class RedisStore(Codec, Answering):
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
         """All of it in one write, but for listings."""
         return run_exchange(self.exchange(questions), self._link.ask)
-
-    # --- asked without waiting (see `_src.sessions.client.caller_loop_executor`)
-    # ----------------------------------------------------------
-
-    def line(self, count: int) -> Any:
-        """The socket, if one is open and the server has been greeted."""
-        return self._link.line if self._greeting.is_writable else None
-
-    def begin(self, questions: Sequence[Ask]) -> SentExchange[list[Answer | Exception]]:
-        """Send what asks for all of it, as far as that goes without waiting."""
-        return SentExchange(self._link, self.exchange(questions))
-
-    def break_off(self) -> None:
-        """Close the connection; it is opened again when it is needed."""
-        self._link.close()
 
     def close(self) -> None:
         """Close the connections."""

@@ -53,45 +53,12 @@ def wait_in_kernel(sock: socket.socket, timeout_s: float | None) -> None:
         sock.settimeout(None)
 
 
-def can_be_asked_without_waiting(sock: socket.socket) -> bool:
-    """Whether what is sent and received over a socket is what its user sends and receives, and nobody has to wait."""
-    return type(sock) is socket.socket and sock.gettimeout() is None and hasattr(socket, "MSG_DONTWAIT")
-
-
-def send_without_waiting(sock: socket.socket, data: bytes) -> bytes:
-    """Send what goes without waiting; gives the rest. An error is for whoever sends that."""
-    try:
-        return data[sock.send(data, socket.MSG_DONTWAIT) :]
-    except OSError:
-        return data
-
-
-class _Missing(Exception):
-    """An answer has not come whole yet."""
-
-
 class AnswerReader:
     """Reads answers from a socket. One that breaks off in the middle leaves nothing that could be read on."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._data, self._at = b"", 0
-        self._may_wait = True
-
-    def come(self, count: int) -> list[Any] | None:
-        """The next answers, so many, if they are there whole. What is there is kept, and so is the end of it."""
-        try:
-            self._data, self._at = self._data[self._at :] + self._sock.recv(READ_BYTES, socket.MSG_DONTWAIT), 0
-        except OSError:
-            return None
-        data, self._may_wait = self._data, False
-        try:
-            return self.several(count)
-        except _Missing:
-            self._data, self._at = data, 0
-            return None
-        finally:
-            self._may_wait = True
 
     def next(self) -> Any:
         """The next answer, strings as bytes; an error of the server is one, unless it says that nobody is there."""
@@ -159,8 +126,6 @@ class AnswerReader:
         return self._data[start : stop - 2]
 
     def _receive(self, size: int) -> bytes:
-        if not self._may_wait:
-            raise _Missing
         got: bytes = self._sock.recv(size)
         return got or _raise_closed()
 

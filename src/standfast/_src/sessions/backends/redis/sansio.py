@@ -29,13 +29,10 @@ def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
 Asking = Callable[[Sequence[Command], bool], list[Any]]
 
 
-def run_exchange(exchange: Exchange[T], ask: Asking, sent: tuple[Sequence[Command], bool] | None = None) -> T:
-    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it.
-
-    `sent` is what the exchange asks for, if it has begun.
-    """
+def run_exchange(exchange: Exchange[T], ask: Asking) -> T:
+    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it."""
     try:
-        sent = sent or next(exchange)
+        sent = next(exchange)
         while True:
             try:
                 found = ask(*sent)
