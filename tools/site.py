@@ -65,7 +65,8 @@ def stage() -> None:
     shutil.rmtree(STAGE, ignore_errors=True)
     docs = STAGE / "docs"
     shutil.copytree(ROOT / "docs", docs)
-    (docs / "README.md").rename(docs / "index.md")
+    for index in list(docs.rglob("README.md")):
+        index.rename(index.with_name("index.md"))
     for name in BESIDE:
         text = (ROOT / name).read_text(encoding="utf-8")
         (docs / name).write_text(re.sub(r"\]\(docs/", "](", text), encoding="utf-8")

@@ -1,7 +1,7 @@
 """What the OpenAI Agents SDK does wrong, as found by probing it: each is a test that ours does not.
 
 The numbers are those of spec/runner.md part 8 and, with a W, of spec/sessions.md 5.1. One is kept on purpose (14): see
-docs/explanation/decisions.md.
+docs/decisions/042-sdk-programs-run.md.
 """
 
 from __future__ import annotations
@@ -454,8 +454,8 @@ async def test_14_the_agent_that_hands_over_has_its_hooks_called() -> None:
     model = ScriptedModel([[handoff_call(other, call_id="h1")]])
     await go(Agent(name="A", model=model, handoffs=[other], hooks=Hooks("source")), "go")
     assert called == ["source: A to Other"]
-    decisions = Path(__file__).parents[2] / "docs" / "explanation" / "decisions.md"
-    assert "on_handoff" in decisions.read_text(encoding="utf-8"), "a deviation from the guide is written down"
+    decision = Path(__file__).parents[2] / "docs" / "decisions" / "042-sdk-programs-run.md"
+    assert "on_handoff" in decision.read_text(encoding="utf-8"), "a deviation from the guide is written down"
 
 
 @both_modes
