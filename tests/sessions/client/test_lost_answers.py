@@ -21,7 +21,7 @@ from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
 from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.stored_session import StoredSession
-from standfast._src.sessions.client.threaded_executor import PipelinedExecutor
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.storage import Answer, Ask, Count, Listing, ReadRequest, ask
 
 ROUNDS, SEEDS = 20, 12
@@ -129,7 +129,7 @@ async def test_lost_answers_neither_lose_nor_double_anything(kind: str, seed: in
     store = InMemoryStore()
     network = BreakingNetwork(store, seed)
     carrier: Any = (
-        PipelinedExecutor(partial(lambda made: made, network), loses_answers=True)
+        ThreadedExecutor(partial(lambda made: made, network), loses_answers=True, is_many=True)
         if kind == "threads"
         else BorrowedLoopExecutor(AwaitedNetwork(network))
     )
@@ -206,7 +206,7 @@ async def test_what_follows_a_cancelled_write_does_not_overtake_it(arrives: bool
         return 0 < rounds <= 3 and pushes(questions, "cancelled")
 
     network = ScriptedNetwork(InMemoryStore(), is_lost, arrives=arrives)
-    carrier = PipelinedExecutor(partial(lambda made: made, network), loses_answers=True, readers=2)
+    carrier = ThreadedExecutor(partial(lambda made: made, network), loses_answers=True, is_many=True, readers=2)
     session, other = NetworkSession("talk", carrier), NetworkSession("other", carrier)
     adding = asyncio.create_task(session.add_items([message("cancelled")]))
     await begun.wait()

@@ -23,7 +23,7 @@ from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
 from standfast._src.sessions.client.arguments import batch_of
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
 from standfast._src.sessions.client.executor import Executor
-from standfast._src.sessions.client.threaded_executor import PipelinedExecutor, ThreadedExecutor
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.rules import append as writer_rules, leases
 from standfast._src.sessions.rules.history import value_of
 from standfast._src.sessions.rules.leases import Asker, Fence, lease_state_in
@@ -122,8 +122,7 @@ class Session(NetworkSession):
         if kind == "loop":
             carrier: Any = BorrowedLoopExecutor(AwaitedNetwork(network))
         else:
-            made = ThreadedExecutor if kind == "threads" else PipelinedExecutor
-            carrier = made(partial(_as_it_is, network), loses_answers=True)
+            carrier = ThreadedExecutor(partial(_as_it_is, network), loses_answers=True, is_many=kind != "threads")
         super().__init__("talk", carrier)
         self.timeout_s = timeout_s
 

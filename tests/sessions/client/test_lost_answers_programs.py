@@ -36,7 +36,7 @@ from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopEx
 from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.inline_executor import InlineExecutor
 from standfast._src.sessions.client.stored_session import StoredSession
-from standfast._src.sessions.client.threaded_executor import PipelinedExecutor, ThreadedExecutor
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.protocol import Head, Position
 from standfast._src.sessions.rules.saved_runs import RunSave
 from standfast._src.sessions.storage import Count, Listing, run_program
@@ -63,8 +63,7 @@ class Network(BreakingNetwork):
 def carrier_of(kind: str, network: Network) -> Any:
     if kind == "loop":
         return BorrowedLoopExecutor(AwaitedNetwork(network))
-    made = ThreadedExecutor if kind == "threads" else PipelinedExecutor
-    return made(partial(_as_it_is, network), loses_answers=True)
+    return ThreadedExecutor(partial(_as_it_is, network), loses_answers=True, is_many=kind != "threads")
 
 
 def _as_it_is(network: Any) -> Any:

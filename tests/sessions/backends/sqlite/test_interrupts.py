@@ -22,7 +22,14 @@ from standfast import SQLiteSession
 from standfast.conformance import message
 from tests.helpers.interrupts import Interrupt
 
-OURS = ("commit_thread.py", "file_engine.py", "read_threads.py", "requests.py", "abandoned_writes.py", "thread_start.py")
+OURS = (
+    "commit_thread.py",
+    "file_engine.py",
+    "read_threads.py",
+    "requests.py",
+    "abandoned_writes.py",
+    "thread_start.py",
+)
 
 PATIENCE_S = 60.0
 """How long a test waits for what comes at once: a machine that is busy is not the defect."""

@@ -3,10 +3,10 @@
 A store that is busy (another program has its lock) says so with `StoreTimeoutError` and does not wait: until it is not,
 whoever asked can leave, and nothing is done later (A13).
 
-One thread writes, one plan after the other, in the order they were asked for; a few read beside it, if the store may
-be shared. They belong to no event loop, so loops may come and end (A22). Each thing a plan yields is one call of the
-store, and others may write in between: the plan notices by itself. How a store is asked, and asked again, is in
-`rounds`.
+One thread writes, in the order things were asked for: one plan after the other, or several at once, if the store can be
+asked so (`Many`). A few read beside it, if the store may be shared. They belong to no event loop, so loops may come and
+end (A22). Each thing a plan yields is one call of the store, and others may write in between: the plan notices by
+itself. How a store is asked, and asked again, is in `pipeline`.
 
 Executors of one store are shared (`get_or_create_executor`), and end with their last user: threads are as many as
 stores, not sessions.
@@ -43,26 +43,39 @@ LAST_WAIT_S = 5.0
 
 
 class ThreadedExecutor(RequestExecutor):
-    """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed."""
+    """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed.
 
-    _under_way: set[int] | None = None
-    """The writes that have not ended, for an executor that has several lanes for them."""
+    `is_many`: the store can be asked several things at once (`Many`).
+    """
 
-    def __init__(self, open_store: Callable[[], Store], *, loses_answers: bool = False, readers: int = 0) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        *,
+        loses_answers: bool = False,
+        readers: int = 0,
+        is_many: bool = False,
+    ) -> None:
         self._open_store, self._loses_answers, self._reader_count = open_store, loses_answers, readers
+        self._is_many = is_many
         self._begin()
 
     @property
     def lane(self) -> str | None:
-        """What this executor's writes are known by."""
+        """What a write of now is known by: nothing, where no answer is lost."""
         if self._pid != os.getpid():  # a child that used its parent's would seem to repeat, or hide what the parent did
             self._begin()
-        return self._base
+        if not self._lanes:
+            return None
+        return self._lanes[0 if self._under_way is None else min(len(self._under_way), LANES - 1)]
 
     def _begin(self) -> None:
         """Begin, also anew in a child: the threads, and whatever they hold, are the parent's."""
         self._pid, self._is_closed = os.getpid(), False
-        self._base = uuid4().hex if self._loses_answers else None
+        self._under_way: set[int] | None = set() if self._is_many else None  # the writes that have not ended
+        base = uuid4().hex
+        lanes = idempotency_slots_of(base) if self._is_many else (base,)
+        self._lanes = lanes if self._loses_answers else ()
         self._gate = threading.RLock()  # taken again when a request is given up by being collected as garbage in here
         self._left = AbandonedWrites()
         self._writes: Inbox = SimpleQueue()
@@ -101,7 +114,7 @@ class ThreadedExecutor(RequestExecutor):
     # --- life --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        jobs = [self._make_pipeline().run]
+        jobs = [Pipeline(self._open_store, self._writes, self._loses_answers, self._under_way).run]
         jobs += [Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
         started: list[threading.Thread] = []
         for job in jobs:
@@ -109,9 +122,6 @@ class ThreadedExecutor(RequestExecutor):
             started.append(thread)
             _running.add(thread)
         self._threads += started
-
-    def _make_pipeline(self) -> Pipeline:
-        return Pipeline(self._open_store, self._writes, self._loses_answers)
 
     def close(self, timeout_s: float = LAST_WAIT_S) -> None:
         """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
@@ -146,26 +156,6 @@ def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:
 def idempotency_slots_of(base: str, count: int = LANES) -> tuple[str, ...]:
     """An executor's lanes. Writes that are under way at once have several, so as not to meet."""
     return tuple(f"{base}.{number}" for number in range(count))
-
-
-class PipelinedExecutor(ThreadedExecutor):
-    """Carries plans to a store on a network (`Many`)."""
-
-    _under_way: set[int]
-
-    @property
-    def lane(self) -> str | None:
-        """What a write of now is known by."""
-        if self._pid != os.getpid():
-            self._begin()
-        return self._lanes[min(len(self._under_way), LANES - 1)]
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._under_way, self._lanes = set(), idempotency_slots_of(str(self._base))
-
-    def _make_pipeline(self) -> Pipeline:
-        return Pipeline(self._open_store, self._writes, self._loses_answers, self._under_way)
 
 
 # --- sharing ---------------------------------------------------------------------------------------------------------

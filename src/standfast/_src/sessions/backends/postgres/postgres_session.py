@@ -18,7 +18,7 @@ from standfast._src.base.errors import CallerError, InvalidSettingError
 from standfast._src.sessions.backends.postgres.postgres_storage import PostgresStore
 from standfast._src.sessions.backends.postgres.schema import Tables
 from standfast._src.sessions.client.server_session import ServerSession, host_key
-from standfast._src.sessions.client.threaded_executor import PipelinedExecutor
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.protocol import SessionSettings, check_text_id
 
 __all__ = ["PostgresSession"]
@@ -68,13 +68,13 @@ class PostgresSession(ServerSession):
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def _make_executor(self) -> PipelinedExecutor:
+    def _make_executor(self) -> ThreadedExecutor:
         url, tables, options, create = self._url, self._tables, self._options, self.create_tables
 
         def open_store() -> PostgresStore:
             return PostgresStore(url, tables, options=options, create_tables=create)
 
-        return PipelinedExecutor(open_store, loses_answers=True, readers=READERS)
+        return ThreadedExecutor(open_store, loses_answers=True, readers=READERS, is_many=True)
 
     def _store_key(self) -> Hashable:
         return ("postgres", _place(self._url, self._place_options()), self._tables)

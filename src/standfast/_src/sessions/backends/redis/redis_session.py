@@ -28,7 +28,7 @@ from standfast._src.sessions.backends.redis.keys import Layout
 from standfast._src.sessions.backends.redis.redis_storage import RedisStore
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
 from standfast._src.sessions.client.server_session import ServerSession, host_key
-from standfast._src.sessions.client.threaded_executor import PipelinedExecutor
+from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.protocol import SessionSettings
 
 __all__ = ["RedisSession"]
@@ -100,7 +100,7 @@ class RedisSession(ServerSession):
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
 
-    def _make_executor(self) -> PipelinedExecutor | BorrowedLoopExecutor:
+    def _make_executor(self) -> ThreadedExecutor | BorrowedLoopExecutor:
         target, prefix, layout = self._target, self.key_prefix, self.layout
         ttl_ms = None if self.ttl == "keep" else (self.ttl or 0) * 1000
         replicas = self.wait_replicas
@@ -121,7 +121,7 @@ class RedisSession(ServerSession):
             link = Link(target.url, **options)
             return RedisStore(link, prefix=prefix, layout=layout, ttl_ms=ttl_ms, wait_replicas=replicas)
 
-        return PipelinedExecutor(open_store, loses_answers=True, readers=READERS)
+        return ThreadedExecutor(open_store, loses_answers=True, readers=READERS, is_many=True)
 
     def _store_key(self) -> Hashable:
         return ("redis", _place(self._target), self.key_prefix, self.layout)
