@@ -166,7 +166,6 @@ def test_no_file_names_a_package_registry_or_a_path_of_a_machine():
 def test_the_name_of_release_0_1_stands_only_where_that_release_is_told_of():
     """Another project owns that name: whoever installs it by a page of ours gets something else."""
     told_of = (
-        "CHANGELOG.md",
         "docs/reference/sqlite.md",  # how its files are taken over
         "src/standfast/_src/sessions/backends/sqlite/foreign_layouts.py",
         "src/standfast/_src/sessions/backends/sqlite/upgrade_from_1.py",
