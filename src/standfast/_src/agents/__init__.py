@@ -1,1 +1,1 @@
-"""Layer 3: agents and what belongs to them."""
+"""Layer 3: agents, their handoffs, guardrails, hooks and settings."""

@@ -48,7 +48,7 @@ from standfast._src.tools.mcp_tools import MCPServerLike, MCPUtil
 
 @dataclass
 class ToolsToFinalOutputResult:
-    """What a `tool_use_behavior` function decides."""
+    """Decision of a `tool_use_behavior` function."""
 
     is_final_output: bool
     """False: the model runs again and reads the outputs."""
@@ -71,13 +71,13 @@ class StopAtTools(TypedDict):
 
 
 class MCPConfig(TypedDict):
-    """How the tools of MCP servers are shown."""
+    """Presentation of the tools of MCP servers."""
 
     convert_schemas_to_strict: NotRequired[bool]
-    """Make their schemas strict where that is possible."""
+    """Make their schemas strict if possible."""
 
     failure_error_function: NotRequired[ToolErrorFunction | None]
-    """What the model is told when such a tool fails; None ends the run instead."""
+    """Text for the model when a tool fails; None ends the run instead."""
 
     include_server_in_tool_names: NotRequired[bool]
     """Put the server's name before the tool's."""
@@ -85,22 +85,22 @@ class MCPConfig(TypedDict):
 
 @dataclass(eq=False)  # an agent is itself, however alike another may be; and it can be a key
 class AgentBase(Generic[TContext]):
-    """What text and voice agents have in common."""
+    """Common part of text and voice agents."""
 
     name: str
     """The agent's name; handoffs and traces show it."""
 
     handoff_description: str | None = None
-    """What other agents are told about it when they may hand over to it."""
+    """Description for agents that may hand over to it."""
 
     tools: list[Tool] = field(default_factory=list)
-    """What it may call."""
+    """Tools that it may call."""
 
     mcp_servers: list[Any] = field(default_factory=list)
     """MCP servers whose tools it may call; connecting and closing them is the application's part."""
 
     mcp_config: MCPConfig = field(default_factory=lambda: MCPConfig())
-    """How the tools of those servers are shown."""
+    """Presentation of the tools of those servers."""
 
     async def get_mcp_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """The tools of the MCP servers, in the servers' order."""
@@ -119,19 +119,19 @@ class AgentBase(Generic[TContext]):
         )
 
     def _taken_names(self) -> set[str]:
-        """What no MCP tool may be called: the agent's own tools and handoffs have these names."""
+        """Return the names reserved for the agent's own tools and handoffs, forbidden for MCP tools."""
         taken = {tool.name for tool in self.tools if isinstance(tool, FunctionTool)}
         for one in getattr(self, "handoffs", ()):
             taken.add(one.tool_name if isinstance(one, Handoff) else Handoff.default_tool_name(one))
         return taken
 
     async def get_all_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
-        """The MCP tools, then the agent's own that are enabled for this run."""
+        """Return the MCP tools, then the agent's own enabled tools."""
         return await resolve_tools(self, run_context)
 
 
 async def resolve_tools(agent: AgentBase[Any], ctx: RunContextWrapper[Any]) -> list[Tool]:
-    """The tools this agent may call in this run: resolve them once each time it takes the conversation over.
+    """Return the tools that an agent may call in a run. Needed once each time the agent takes over the conversation.
 
     Without MCP servers and functions to ask, this is one pass over a list.
     """
@@ -142,7 +142,7 @@ async def resolve_tools(agent: AgentBase[Any], ctx: RunContextWrapper[Any]) -> l
 
 
 _FOLLOWS_FROM_THE_MODEL: Any = None
-# Settings that nobody gave; __post_init__ replaces them by what follows from the model's name.
+# Settings that were not given; __post_init__ replaces them by those that follow from the model's name.
 
 
 @dataclass(eq=False)
@@ -220,7 +220,8 @@ class Agent(AgentBase[TContext]):
             raise _wrong(self, "Agent", "tool_use_behavior", wanted)
 
     def clone(self, **kwargs: Any) -> Agent[TContext]:
-        """A copy with some fields changed. Lists that are not given stay the same lists, shared with this agent.
+        """Copy the agent with some fields changed. Lists that are not given stay the same lists, shared with this
+        agent.
 
         With another model, settings that merely followed from the old one follow from the new one.
         """
@@ -230,7 +231,9 @@ class Agent(AgentBase[TContext]):
         return dataclasses.replace(self, **kwargs)
 
     async def get_system_prompt(self, run_context: RunContextWrapper[TContext]) -> str | None:
-        """The instructions for this run; raises TypeError for a function that does not take context and agent."""
+        """Return the instructions for a run; raise TypeError for a function with other parameters than context and
+        agent.
+        """
         instructions = self.instructions
         if instructions is None or isinstance(instructions, str):
             return instructions
@@ -238,7 +241,7 @@ class Agent(AgentBase[TContext]):
         return await maybe_await(instructions(run_context, self))
 
     async def get_prompt(self, run_context: RunContextWrapper[TContext]) -> dict[str, Any] | None:
-        """The prompt in the provider's library for this run, if the agent has one."""
+        """Return the prompt in the provider's library, if any."""
         return await resolve_prompt(self.prompt, run_context, self)
 
     def as_tool(
@@ -261,7 +264,7 @@ class Agent(AgentBase[TContext]):
         include_input_schema: bool = False,
         on_stream_max_pending_events: int | None = 1024,
     ) -> FunctionTool:
-        """This agent as a tool of other agents: it gets the call's input, not their conversation, and answers them.
+        """Make a tool of this agent for other agents, with the call's input instead of the caller's conversation.
 
         The tool has one argument, `input`, unless `parameters` (a dataclass or pydantic model) says otherwise; the
         parsed arguments are then `context.tool_input` in the run, and `input_builder` makes the run's input of them.

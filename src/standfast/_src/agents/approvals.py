@@ -1,8 +1,8 @@
-"""The decisions people make about calls, and the book that answers what was decided about one.
+"""Decisions of people about tool calls, and the lookup of the decision about a call.
 
-The book is plain data: it answers what was decided about a call and remembers which decisions are new, so that whoever
-owns the call can write them down. It never looks at a model, a tool or a store, and a decision is only ever about the
-call that was shown: its id, its tool and its arguments.
+The `ApprovalBook` is plain data: it returns the decision about a call and remembers new decisions, so that the owner of
+the call can save them. It never looks at a model, a tool or a store, and a decision is only ever about the call that
+was shown: its id, its tool and its arguments.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from standfast._src.runs.engine.run import Decision
 
 
 def tool_scope(name: str, *, namespace: str | None = None, kind: str = "function") -> str:
-    """What a sticky decision covers: one tool of one kind in one namespace (for hosted MCP: one server label)."""
+    """Encode the scope of a sticky decision: a tool of a kind in a namespace (for hosted MCP: a server label)."""
     return json.dumps([kind, namespace, name], separators=(",", ":"))
 
 
 def arguments_digest(arguments: str | None, prepared: str | None = None) -> str:
-    """Hash what is shown of a call's arguments: the model's text and, where they differ, the values the tool gets.
+    """Hash the shown arguments of a call: the model's text and, if different, the values for the tool.
 
-    Sha-256, since somebody may gain from two calls that look alike.
+    Sha-256, since an attacker may gain from two calls that look alike.
     """
     # Without other values the digest is that of the text alone, as in decisions that were saved before there were any.
     shown = (arguments or "") if prepared is None else json.dumps([arguments or "", prepared])
@@ -42,23 +42,25 @@ class Shown(Protocol):
 
     @property
     def prepared_arguments(self) -> str | None:
-        """The values that the tool will get, where they differ."""
+        """Return the values for the tool if different from the text."""
         ...
 
 
 def digest_shown_arguments(call: Shown) -> str:
-    """Hash what a person sees of a call's arguments, which a decision about it is bound to."""
+    """Hash the shown arguments of a call, to which a decision is bound."""
     return arguments_digest(call.arguments, call.prepared_arguments)
 
 
 def describe_arguments(call: Shown) -> list[str]:
-    """List the lines that a person reads about a call's arguments: the text and, where they differ, the values."""
+    """List the lines that describe a call's arguments to a person: the text and, if different, the values."""
     values = call.prepared_arguments
     return [call.arguments or "", *([] if values is None else [f"the tool will get {values}"])]
 
 
 class ApprovalBook:
-    """Every decision of a run. One about a call overrides one about its tool; of two about the same, the last wins."""
+    """All decisions of a run. A decision about a call overrides one about its tool; of two about the same, the last
+    wins.
+    """
 
     __slots__ = ("_all", "_drained", "_of_call", "_of_scope")
 
@@ -70,7 +72,7 @@ class ApprovalBook:
 
     @classmethod
     def from_decisions(cls, decisions: Iterable[Decision]) -> ApprovalBook:
-        """The book of a run that already knows these decisions, oldest first; none of them is new."""
+        """Build the book of a run from known decisions, oldest first; none of them counts as new."""
         book = cls()
         for decision in decisions:
             book.record(decision)
@@ -78,7 +80,7 @@ class ApprovalBook:
         return book
 
     def record(self, decision: Decision) -> None:
-        """Write a decision down; `drain` will return it."""
+        """Record a decision, to be returned by `drain`."""
         if decision.call_id is None and not decision.sticky:
             raise ApprovalError(
                 "a decision about one call names no call",
@@ -90,7 +92,7 @@ class ApprovalBook:
         if decision.sticky:
             about = (decision.agent, decision.scope or "")
             self._of_scope[*about, decision.approved] = decision
-            # Whoever takes back what they allowed for good must be heard: else the next call runs against their word.
+            # A person may take back a permanent approval: otherwise the next call would run against their decision.
             self._of_scope.pop((*about, not decision.approved), None)
 
     def drain(self) -> list[Decision]:
@@ -104,7 +106,7 @@ class ApprovalBook:
         return list(self._all)
 
     def status(self, call_id: str, scope: str, digest: str | None = None, *, agent: str | None = None) -> bool | None:
-        """True or False if this call was decided, None if not. A sticky decision is about one agent's tool (C16).
+        """Return the decision about a call, or None if undecided. A sticky decision is about one agent's tool (C16).
 
         Raises ApprovalError if the decision about this id was about another agent, another tool or other arguments.
         """
@@ -119,8 +121,7 @@ class ApprovalBook:
         return None
 
     def status_of_other_kind(self, call_id: str, tool_name: str) -> bool | None:
-        """The decision about this call if it is of a hosted or a free-form tool of this name, whatever its server; else
-        None."""
+        """Return the decision about a call of a hosted or free-form tool of this name, on any server; else None."""
         decision = self._of_call.get(call_id)
         about = None if decision is None else json.loads(decision.scope or "[]")[::2]
         if decision is None or about not in (["mcp", tool_name], ["custom_tool_call", tool_name]):
@@ -130,11 +131,11 @@ class ApprovalBook:
     def _sticky(self, scope: str, agent: str | None, *, approved: bool) -> Decision | None:
         if agent is not None:
             return self._of_scope.get((agent, scope, approved))
-        # Whoever asks about a tool by its name alone is told of any agent's.
+        # A query by the tool's name alone finds a decision about any agent's tool.
         return next((one for about, one in self._of_scope.items() if about[1:] == (scope, approved)), None)
 
     def message(self, call_id: str, scope: str, *, agent: str | None = None) -> str | None:
-        """What the person who rejected this call wants the model to read, if they said."""
+        """Return the rejecting person's text for the model, if any."""
         decision = self._of_call.get(call_id)
         if decision is not None and decision.scope == scope:
             if decision.approved:
@@ -165,7 +166,7 @@ def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest:
 def decision_about(
     item: ToolApprovalItem, *, approved: bool, sticky: bool = False, message: str | None = None
 ) -> Decision:
-    """The decision about the call that an approval item shows, bound to what it shows."""
+    """Build the decision about the call of an approval item, bound to the shown arguments."""
     call_id = item.call_id
     if not call_id:
         raise ApprovalError(
@@ -184,12 +185,12 @@ def decision_about(
 
 
 def agent_of(item: ToolApprovalItem) -> str | None:
-    """The agent whose call an approval item shows, as its run knows it; by its name where the item does not say."""
+    """Return the key of the agent of an approval item, or its name if the item has no key."""
     return item.agent_key or getattr(item.agent, "name", None)
 
 
 def scope_of(item: ToolApprovalItem) -> str:
-    """The scope that a sticky decision about this approval item covers."""
+    """Return the scope of a sticky decision about an approval item."""
     raw = item.raw_item
     name = item.tool_name or read(raw, "name") or ""
     kind = read(raw, "type")

@@ -1,8 +1,8 @@
-"""An agent as a tool of another: what it is, how its input is made, and what of its run becomes the output.
+"""Agents as tools of other agents: definition, input, and conversion of the nested run's result to the call's output.
 
-The run itself is the driver's business. It finds an `AgentTool` on the function tool, puts `run_agent` on the call's
-context, and is asked by the tool, with an `AgentToolRun`, for a result. If that run has to wait for a person, the
-driver raises `ChildPaused` through the call; the call is then asked again later and finds its run where it was.
+The nested run itself belongs to a higher layer. It finds an `AgentTool` on the function tool, puts `run_agent` on the
+call's context, and the tool asks it, with an `AgentToolRun`, for a result. If the nested run has to wait for a person,
+`ChildPaused` is raised through the call; a later attempt at the call continues the same nested run.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS
 
 
 class AgentToolStreamEvent(TypedDict):
-    """What an `on_stream` function gets."""
+    """Argument of an `on_stream` function."""
 
     event: Any
     """The event of the inner run: a `StreamEvent`."""
 
     agent: AnyAgent
-    """The inner agent that made it."""
+    """The inner agent of the event."""
 
     tool_call: RawItem
     """The call that the inner run answers."""
@@ -54,7 +54,7 @@ class AgentToolStreamEvent(TypedDict):
 
 @dataclass
 class AgentTool:
-    """How an agent runs as a tool; `Agent.as_tool` makes it."""
+    """Settings of an agent as a tool; made by `Agent.as_tool`."""
 
     agent: AnyAgent
     name: str | None = None
@@ -99,33 +99,33 @@ class AgentTool:
 
 @dataclass(frozen=True)
 class AgentToolRun:
-    """One run of an agent as a tool: what `ToolContext.run_agent` is asked for."""
+    """Request for a nested run, passed to `ToolContext.run_agent`."""
 
     tool: AgentTool
     input: str | list[Item]
     tool_input: Any
-    """What `context.tool_input` is in the inner run; None if the tool has the usual single `input`."""
+    """Value of `context.tool_input` in the inner run; None for the usual single `input`."""
 
     context: ToolContext[Any]
     """The context of the outer call; `context.for_child(tool_input)` makes that of the inner run."""
 
 
 class AgentToolResult(Protocol):
-    """What of the inner run's result becomes the call's output; the driver's `RunResult` has it."""
+    """Part of a nested run's result needed for the call's output; `RunResult` has it."""
 
     @property
     def final_output(self) -> Any:
-        """What it came to."""
+        """Return the final output."""
         ...
 
     @property
     def new_items(self) -> Sequence[RunItem]:
-        """What the run brought forth."""
+        """Return the new items of the run."""
         ...
 
     @property
     def output_guardrail_results(self) -> Sequence[object]:
-        """What output guardrails said."""
+        """Return the results of output guardrails."""
         ...
 
 
@@ -140,7 +140,7 @@ def make_agent_tool(
     failure_error_function: ToolErrorFunction | None,
     needs_approval: ToolNeedsApproval,
 ) -> FunctionTool:
-    """The function tool that runs this agent."""
+    """Build the function tool that runs an agent."""
     name = described.name or function_style(described.agent.name)
     arguments_of = ToolArguments(
         name, described.parameters, described.input_builder, shows_schema=described.include_input_schema
@@ -148,7 +148,7 @@ def make_agent_tool(
 
     async def run(ctx: ToolContext[Any], arguments: str) -> Any:
         input, tool_input = await arguments_of.read(arguments)
-        if not isinstance(ctx, ToolContext):  # whoever calls a tool by hand may have no more than a run's context
+        if not isinstance(ctx, ToolContext):  # a program that calls a tool itself may have no more than a run's context
             call_id = f"call_{uuid.uuid4().hex}"
             ctx = ToolContext.from_agent_context(ctx, call_id, tool_name=name, tool_arguments=arguments)
         run_agent = ctx.run_agent or _outside_a_run(name)
@@ -172,9 +172,9 @@ _run_by_hand: RunAgentTool | None = None
 
 
 def set_run_by_hand(run_agent: RunAgentTool) -> None:
-    """Set what runs an agent whose tool a program calls itself, where no run is under way.
+    """Set the function that runs an agent whose tool a program calls itself, outside any run.
 
-    The face sets it (`_src.runs.api.direct_tool_call`), because running is above this layer.
+    A higher layer sets it (`_src.runs.api.direct_tool_call`), because running is above this layer.
     """
     global _run_by_hand
     _run_by_hand = run_agent
@@ -190,10 +190,10 @@ def _outside_a_run(name: str) -> RunAgentTool:
 
 
 async def output_of(described: AgentTool, result: AgentToolResult) -> Any:
-    """What of an inner run becomes the call's output.
+    """Convert the result of a nested run to the call's output.
 
-    The extractor's, if there is one; else the final output; if that is empty, the last text the run produced, unless
-    output guardrails have judged the run: what they have not seen must not stand in for what they have.
+    In this order: the extractor's value; the final output; if empty, the last text of the run, unless output guardrails
+    have judged the run: text that they have not seen must not stand in for text that they have.
     """
     if described.custom_output_extractor is not None:
         return await described.custom_output_extractor(result)
@@ -222,10 +222,10 @@ async def relay_events(
     tool_call: RawItem,
     max_pending: int | None,
 ) -> None:
-    """Hand every event of an inner run to `on_stream`, in order, without making the run wait for it.
+    """Pass every event of a nested run to `on_stream`, in order, without blocking the run.
 
-    Returns when all have been handed over. An `on_stream` that raises is logged and goes on with the next event; one
-    that falls `max_pending` events behind raises UserError here, and nothing more is handed over.
+    Returns once all have been passed. An error of `on_stream` is logged, and the next event follows. If `on_stream`
+    falls `max_pending` events behind, UserError is raised here, and no further event is passed.
     """
     waiting: asyncio.Queue[AgentToolStreamEvent | None] = asyncio.Queue()
     courier = asyncio.ensure_future(_deliver(waiting, on_stream))

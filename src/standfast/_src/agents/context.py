@@ -1,7 +1,7 @@
-"""What user code is handed while a run goes on.
+"""Context for the application's code during a run.
 
-A `RunContextWrapper` carries the application's own object and the run's usage; the wrappers that hooks and tools get
-are derived from it and share both, and the `ApprovalBook`.
+A `RunContextWrapper` carries the application's own object and the run's usage; the wrappers for hooks and tools are
+derived from it and share both, and the `ApprovalBook`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Whoever overrides such a method, or gives such a function, says itself of which 
 
 
 class NamedAgent(Protocol):
-    """What is asked of any agent, a voice agent included."""
+    """Attributes common to all agents, voice agents included."""
 
     @property
     def name(self) -> str:
@@ -68,9 +68,9 @@ class ChildPaused(BaseException):
 
 
 class ChildClosed(BaseException):
-    """A run inside a call was cut and has stored what it did, and its process died before the run around it knew.
+    """A nested run was cut and stored, and its process crashed before the outer run was informed.
 
-    What the call comes to is therefore not known. Not an Exception, for the same reason as `ChildPaused`.
+    The result of the call is therefore unknown. Not an Exception, for the same reason as `ChildPaused`.
     """
 
 
@@ -107,13 +107,13 @@ class RunContextWrapper(Generic[TContext]):
     def reject_tool(
         self, approval_item: ToolApprovalItem, always_reject: bool = False, rejection_message: str | None = None
     ) -> None:
-        """Refuse this call, with what the model reads instead; with `always_reject` every later call of the tool."""
+        """Reject a call, with a text for the model; with `always_reject` also every later call of the tool."""
         self.approvals.record(
             decision_about(approval_item, approved=False, sticky=always_reject, message=rejection_message)
         )
 
     def is_tool_approved(self, tool_name: str, call_id: str) -> bool | None:
-        """True or False if this call was decided, None if not."""
+        """Return the decision about a call, or None if undecided."""
         return self.get_approval_status(tool_name, call_id)
 
     def get_approval_status(
@@ -126,7 +126,7 @@ class RunContextWrapper(Generic[TContext]):
         tool_lookup_key: tuple[str, ...] | None = None,
         current_invocation: ToolApprovalItem | None = None,
     ) -> bool | None:
-        """True or False if this call was decided, None if not.
+        """Return the decision about a call, or None if undecided.
 
         Given the item that shows the call (`existing_pending` or `current_invocation`), raises ApprovalError if the
         decision was about another tool or other arguments; without one, such a decision just does not count.
@@ -137,7 +137,7 @@ class RunContextWrapper(Generic[TContext]):
         try:
             return self.approvals.status(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
         except ApprovalError:
-            # A hosted tool's decision is about its server, too, which whoever asks by name cannot say.
+            # A decision about a hosted tool also names its server, unknown in a query by name.
             return self.approvals.status_of_other_kind(call_id, tool_name)
 
     def get_rejection_message(
@@ -149,14 +149,14 @@ class RunContextWrapper(Generic[TContext]):
         existing_pending: ToolApprovalItem | None = None,
         tool_lookup_key: tuple[str, ...] | None = None,
     ) -> str | None:
-        """What the person who rejected this call wants the model to read, if they said."""
+        """Return the rejecting person's text for the model, if any."""
         if existing_pending is not None:
             return self.approvals.message(call_id, scope_of(existing_pending), agent=agent_of(existing_pending))
         return self.approvals.message(call_id, _named_scope(tool_name, tool_namespace, tool_lookup_key))
 
 
 def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: object) -> str:
-    """The scope of a tool, by its name or by the key that an approval item shows (its `tool_lookup_key`)."""
+    """Return the scope of a tool, by its name or by an approval item's `tool_lookup_key`."""
     match tool_lookup_key:
         case ("namespaced", str(space), str(name)):
             return tool_scope(name, namespace=space)
@@ -167,10 +167,10 @@ def _named_scope(tool_name: str, tool_namespace: str | None, tool_lookup_key: ob
 
 
 def wrapper_of(context: object) -> RunContextWrapper[Any]:
-    """The wrapper of an application object. One that is a wrapper already stays that one: hooks may hold it."""
+    """Wrap an application object. A wrapper is returned unchanged: hooks may hold it."""
     return context if isinstance(context, RunContextWrapper) else RunContextWrapper(context)
 
 
 @dataclass(eq=False)
 class AgentHookContext(RunContextWrapper[TContext]):
-    """What `on_agent_start`, `on_agent_end`, `on_start` and `on_end` get: `turn_input` is the input of the turn."""
+    """Context of `on_agent_start`, `on_agent_end`, `on_start` and `on_end`; `turn_input` is the input of the turn."""

@@ -1,4 +1,4 @@
-"""The model of agents that name none, by this process's environment, and the settings that follow from a name."""
+"""Default model by this process's environment, and settings derived from a model's name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from standfast._src.models.model_settings import ModelSettings
 
 
 def get_default_model() -> str:
-    """The model of an agent that names none: `OPENAI_DEFAULT_MODEL`, else what the SDK would take."""
+    """Return the model of an agent without one: `OPENAI_DEFAULT_MODEL`, else the SDK's default."""
     return default_model(os.environ)
 
 
 def is_gpt_5_default() -> bool:
-    """Whether the model of an agent that names none takes reasoning settings."""
+    """Return whether the default model takes reasoning settings."""
     return gpt_5_reasoning_settings_required(get_default_model())
 
 
 def get_default_model_settings(model: str | Model | None = None) -> ModelSettings:
-    """The settings of an agent with this model that says none itself; None asks about the default model."""
+    """Return the settings of an agent without its own, by model; None means the default model."""
     return settings_for(get_default_model() if model is None else model)

@@ -1,4 +1,4 @@
-"""What a failed run knows, and the handlers that may turn three of its failures into a final output."""
+"""Data of a failed run, and handlers that may turn three kinds of failure into a final output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult, ToolO
 
 @dataclass
 class RunErrorDetails:
-    """What a run had done when it failed: `error.run_data`."""
+    """Progress of a run at its failure: `error.run_data`."""
 
     input: str | list[Item]
     new_items: list[RunItem]
@@ -28,12 +28,12 @@ class RunErrorDetails:
     tool_input_guardrail_results: list[ToolInputGuardrailResult] = field(default_factory=list)
     tool_output_guardrail_results: list[ToolOutputGuardrailResult] = field(default_factory=list)
     owed_items: list[Item] = field(default_factory=list)
-    """What the server that owns the conversation has not got: give it to the next run (D11)."""
+    """Items that the server of the conversation lacks: pass them to the next run (D11)."""
 
 
 @dataclass
 class RunErrorData:
-    """The run, as an error handler sees it: `history` is `input` and `output` as one list of items."""
+    """The run as seen by an error handler: `history` is `input` and `output` as one list of items."""
 
     input: str | list[Item]
     new_items: list[RunItem]
@@ -45,7 +45,7 @@ class RunErrorData:
 
 @dataclass
 class RunErrorHandlerInput(Generic[TContext]):
-    """What an error handler gets."""
+    """Argument of an error handler."""
 
     error: MaxTurnsExceeded | ModelRefusalError | ModelBehaviorError
     context: RunContextWrapper[TContext]
@@ -68,7 +68,7 @@ RunErrorHandler = Callable[
 
 
 class RunErrorHandlers(TypedDict, Generic[TContext], total=False):
-    """Handlers by what went wrong."""
+    """Handlers by kind of failure."""
 
     max_turns: RunErrorHandler[TContext]
     model_refusal: RunErrorHandler[TContext]
@@ -79,14 +79,14 @@ HANDLED_KINDS = ("max_turns", "model_refusal", "invalid_final_output")
 
 
 def check_error_handlers(handlers: Mapping[str, Any] | None) -> None:
-    """Refuse handlers for errors that nobody handles: a misspelt one would be found missing when it is needed."""
+    """Refuse handlers of unknown kinds: a misspelt handler would be missing when needed."""
     unknown = sorted(str(kind) for kind in handlers if kind not in HANDLED_KINDS) if handlers else ()
     if unknown:
         raise UserError(f"error_handlers has no kind {', '.join(unknown)}", f"Use {', '.join(HANDLED_KINDS)}.")
 
 
 def read_handler_result(value: object) -> RunErrorHandlerResult | None:
-    """What a handler wants: None if it declined. Raises UserError for a dict with keys that mean nothing."""
+    """Convert a handler's result, None if the handler declined. Raises UserError for a dict with unknown keys."""
     if value is None or isinstance(value, RunErrorHandlerResult):
         return value
     if isinstance(value, dict) and "final_output" in value:

@@ -1,8 +1,8 @@
-"""Guardrails of agents: functions that look at the input or the output of a run and may end it.
+"""Guardrails of agents: functions that check the input or the output of a run and may end it.
 
-`judge` asks several of them at once, until the first one trips; what is still running then is cancelled and awaited, so
-that no guardrail outlives the question. A guardrail that raises has given no verdict, and its error is the caller's to
-handle. Those that decide about one call of a tool are in `_src.tools.tool_guardrails`.
+`judge` asks several of them at the same time, until the first one trips; those still running are then cancelled and
+awaited, so that no guardrail outlives the question. A guardrail that raises has given no verdict, and the caller
+handles its error. Guardrails of tool calls are in `_src.tools.tool_guardrails`.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class GuardrailFunctionOutput:
 
 @dataclass
 class Guardrail:
-    """A function with a name: what all four kinds of guardrails are. They differ in what the function gets."""
+    """A function with a name: base of all four kinds of guardrails. They differ in the function's arguments."""
 
     guardrail_function: Callable[..., Any]
-    """Gets what this kind of guardrail looks at; async or not."""
+    """Checks the arguments of this kind of guardrail; sync or async."""
 
     name: str | None = None
     """The function's own name unless given."""
 
     def get_name(self) -> str:
-        """The name that results and errors show."""
+        """Return the name for results and errors."""
         function = self.guardrail_function
         return self.name or getattr(function, "__name__", None) or type(function).__name__
 
     async def _verdict(self, kind: type[V], *arguments: object) -> V:
-        """What the function says about these arguments; raises UserError if that is no verdict of this kind."""
+        """Call the function; raise UserError if its result is not a verdict of this kind."""
         name = self.get_name()
         if not callable(self.guardrail_function):
             given = type(self.guardrail_function).__name__
@@ -68,7 +68,7 @@ class Guardrail:
 def make_guardrail(
     kind: Callable[..., G], function: Callable[..., Any] | None, name: str | None, **options: object
 ) -> G | Callable[[Callable[..., Any]], G]:
-    """A guardrail of this function, or, without a function, the decorator that makes one."""
+    """Make a guardrail of a function or, without a function, a decorator for one."""
 
     def make(given: Callable[..., Any]) -> G:
         guardrail = kind(given, name=name, **options)
@@ -89,7 +89,7 @@ OutputGuardrailFunction = Callable[
 
 @dataclass
 class InputGuardrail(Guardrail, Generic[TContext]):
-    """Looks at what a run was given, before or while the first model call goes on."""
+    """Check of a run's input, before or during the first model call."""
 
     guardrail_function: InputGuardrailFunction[TContext]
     """Gets the context, the agent and the input."""
@@ -100,13 +100,13 @@ class InputGuardrail(Guardrail, Generic[TContext]):
     async def run(
         self, agent: AnyAgent, input: str | list[Item], context: RunContextWrapper[TContext]
     ) -> InputGuardrailResult:
-        """Ask this guardrail alone."""
+        """Run this guardrail alone."""
         return InputGuardrailResult(self, await self._verdict(GuardrailFunctionOutput, context, agent, input))
 
 
 @dataclass
 class InputGuardrailResult:
-    """What an input guardrail said."""
+    """Verdict of an input guardrail."""
 
     guardrail: InputGuardrail[Any]
     output: GuardrailFunctionOutput
@@ -114,7 +114,7 @@ class InputGuardrailResult:
 
 @dataclass
 class OutputGuardrail(Guardrail, Generic[TContext]):
-    """Looks at the final output of a run, before anybody gets it."""
+    """Check of a run's final output, before any caller gets it."""
 
     guardrail_function: OutputGuardrailFunction[TContext]
     """Gets the context, the agent and its output."""
@@ -122,14 +122,14 @@ class OutputGuardrail(Guardrail, Generic[TContext]):
     async def run(
         self, context: RunContextWrapper[TContext], agent: AnyAgent, agent_output: Any
     ) -> OutputGuardrailResult:
-        """Ask this guardrail alone."""
+        """Run this guardrail alone."""
         output = await self._verdict(GuardrailFunctionOutput, context, agent, agent_output)
         return OutputGuardrailResult(guardrail=self, agent_output=agent_output, agent=agent, output=output)
 
 
 @dataclass
 class OutputGuardrailResult:
-    """What an output guardrail said."""
+    """Verdict of an output guardrail."""
 
     guardrail: OutputGuardrail[Any]
     agent_output: Any
@@ -172,11 +172,12 @@ def output_guardrail(
 
 
 async def judge(guardrails: Sequence[G], call: Callable[[G], Awaitable[R]], results: list[R]) -> R | None:
-    """Ask every guardrail at once; returns the one that tripped. What each says joins `results` as it comes, so that
-    whoever catches an error knows what the others have said.
+    """Ask all guardrails at the same time; return the result that tripped, or None. Each result joins `results` on
+    arrival.
 
-    The first trip cancels and awaits the rest. A guardrail that raises does the same, and its error is raised; if one
-    trips in the very moment another raises, the verdict counts. One guardrail alone is asked without a task.
+    So a caller that catches an error knows the results so far. The first trip cancels and awaits the rest. A guardrail
+    that raises does the same, and its error is raised; if one trips in the very moment another raises, the verdict
+    counts. A single guardrail is asked without a task.
     """
     if len(guardrails) == 1:
         result = await call(guardrails[0])

@@ -1,4 +1,4 @@
-"""What a handoff filter is given and returns: what the next agent would see of the conversation."""
+"""Input and result of a handoff filter: the next agent's view of the conversation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from standfast._src.items.items import RunItem
 
 @dataclass(frozen=True)
 class HandoffInputData:
-    """What the next agent would see, for a filter to change."""
+    """The next agent's view of the conversation, for a filter to change."""
 
     input_history: str | tuple[Item, ...]
-    """The input of the run (or what an earlier handoff made of it)."""
+    """The input of the run, or the view after an earlier handoff."""
 
     pre_handoff_items: tuple[RunItem, ...]
-    """What came between that and the turn of the handoff."""
+    """Items between the input and the turn of the handoff."""
 
     new_items: tuple[RunItem, ...]
     """The turn of the handoff, with the handoff call and its output."""

@@ -1,4 +1,4 @@
-"""Words for agents that hand over, under the path the OpenAI Agents SDK documents."""
+"""Instructions for agents that hand over, under the path that the OpenAI Agents SDK documents."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ RECOMMENDED_PROMPT_PREFIX = (
 
 
 def prompt_with_handoff_instructions(prompt: str) -> str:
-    """These instructions with `RECOMMENDED_PROMPT_PREFIX` before them."""
+    """Put `RECOMMENDED_PROMPT_PREFIX` before instructions."""
     return f"{RECOMMENDED_PROMPT_PREFIX}\n\n{prompt}"

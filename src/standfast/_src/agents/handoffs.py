@@ -1,8 +1,9 @@
-"""Handoffs: tools that pass the conversation on to another agent, and what that agent gets to see of it.
+"""Handoffs: tools that pass the conversation to another agent, and that agent's view of it.
 
-A handoff changes who answers, never what is stored: the history keeps the unfiltered sequence (C4), and filters and
-nesting make the next agent's view. Nesting folds the past into one assistant message with numbered lines between two
-markers; a later handoff finds such a message, unfolds it and folds everything again, so transcripts do not nest.
+A handoff changes the answering agent, never the stored history: the history keeps the unfiltered sequence (C4), and
+filters and nesting make the next agent's view. Nesting folds the past into one assistant message with numbered lines
+between two markers; a later handoff finds such a message, unfolds it and folds everything again, so transcripts do not
+nest.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ OnHandoffWithoutInput = Callable[[RunContextWrapper[Any]], Any]
 
 @dataclass
 class Handoff(Generic[TContext, TAgent]):
-    """A way to another agent. `handoff` makes one for an agent; this is for destinations chosen at the time."""
+    """A way to another agent. `handoff` makes one for a fixed agent; use this class to choose the agent at run time."""
 
     tool_name: str
     """The name the model calls."""
 
     tool_description: str
-    """What the model is told about it."""
+    """Description for the model."""
 
     input_json_schema: dict[str, Any]
     """The JSON schema of the arguments; empty for none."""
@@ -59,53 +60,53 @@ class Handoff(Generic[TContext, TAgent]):
     """Gets the context and the arguments as JSON text; returns the agent that takes over."""
 
     agent_name: str
-    """The name of that agent, as far as it is known."""
+    """Name of that agent, if known."""
 
     input_filter: HandoffInputFilter | None = None
-    """Changes what the next agent sees; wins over `RunConfig.handoff_input_filter`."""
+    """Changes the next agent's view; has precedence over `RunConfig.handoff_input_filter`."""
 
     nest_handoff_history: bool | None = None
     """Overrides `RunConfig.nest_handoff_history`."""
 
     strict_json_schema: bool = True
-    """Whether the provider holds the model to the schema."""
+    """True if the provider enforces the schema."""
 
     is_enabled: ToolEnabled = True
-    """Whether the model is shown the handoff: a bool, or a function of the context and the agent."""
+    """Condition for offering the handoff: a bool, or a function of the context and the agent."""
 
     agent: AnyAgent = field(default=None, kw_only=True, repr=False)
     """The agent itself, where it is known beforehand: what is reachable from an agent can be checked before it runs."""
 
     def get_transfer_message(self, agent: AnyAgent) -> str:
-        """What the model that hands over reads as the output of its call."""
+        """Return the output of the handoff call, for the model that hands over."""
         return json.dumps({"assistant": agent.name})
 
     @classmethod
     def default_tool_name(cls, agent: AnyAgent) -> str:
-        """`transfer_to_` and the agent's name as a function would have it."""
+        """Return `transfer_to_` and the agent's name in the style of a function name."""
         return function_style(f"transfer_to_{agent.name}")
 
     @classmethod
     def default_tool_description(cls, agent: AnyAgent) -> str:
-        """What the model is told unless something else was given."""
+        """Return the default description for the model."""
         return f"{model_text('handoff_offer', agent_name=agent.name)} {agent.handoff_description or ''}".strip()
 
 
 class HandoffTarget(NamedAgent, Protocol):
-    """What is asked of an agent that others hand over to."""
+    """Attributes of an agent needed as a handoff's target."""
 
     @property
     def handoff_description(self) -> str | None:
-        """What they are told about it."""
+        """Return the description for agents that may hand over to it."""
         ...
 
 
 class HandingOver(Protocol):
-    """What is asked of an agent that hands over."""
+    """Attributes of an agent needed to hand over."""
 
     @property
     def handoffs(self) -> Sequence[HandoffTarget | Handoff[Any, Any]]:
-        """Who it may hand the conversation to."""
+        """Return the agents to which it may hand over."""
         ...
 
 
@@ -158,9 +159,9 @@ def handoff(
     nest_handoff_history: bool | None = None,
     is_enabled: ToolEnabled = True,
 ) -> Handoff[Any, Any]:
-    """A handoff to this agent.
+    """Make a handoff to an agent.
 
-    `on_handoff` is called when it happens, with the context and, if there is an `input_type`, the model's arguments as
+    `on_handoff` is called at the handoff, with the context and, if there is an `input_type`, the model's arguments as
     that type. It cannot change the destination: write a `Handoff` for that.
     """
     _check_callback(on_handoff, input_type)
@@ -187,7 +188,7 @@ def handoff(
 
 
 def _asked_later(is_enabled: Callable[..., Any]) -> Callable[..., Awaitable[bool]]:
-    """Wrap an `is_enabled` function as a coroutine function, which whoever asks the handoff by hand can await."""
+    """Wrap an `is_enabled` function as a coroutine function, for programs that await it themselves."""
 
     async def ask(ctx: RunContextWrapper[Any], agent: AnyAgent) -> bool:
         return bool(await maybe_await(is_enabled(ctx, agent)))
@@ -212,7 +213,7 @@ def _check_callback(on_handoff: object, input_type: object) -> None:
 
 
 def _schema_and_reader(input_type: type[Any] | None) -> tuple[dict[str, Any], Callable[[str | None], Any] | None]:
-    """The schema of a handoff's input, and what reads arguments as it: strictly, this is no place for guessing."""
+    """Return the schema of a handoff's input, and its strict reader: a handoff is not a place for guessing."""
     if input_type is None:
         return {}, None
     from pydantic import TypeAdapter, ValidationError
@@ -233,7 +234,7 @@ def _schema_and_reader(input_type: type[Any] | None) -> tuple[dict[str, Any], Ca
 
 
 async def resolve_handoffs(agent: HandingOver, ctx: RunContextWrapper[Any]) -> list[Handoff[Any, Any]]:
-    """The handoffs of an agent that are enabled for this run; agents among them become handoffs."""
+    """Return the enabled handoffs of an agent; agents in the list become handoffs."""
     if not agent.handoffs:
         return []
     made = [each if isinstance(each, Handoff) else handoff(each) for each in agent.handoffs]
@@ -252,7 +253,7 @@ _wrappers = _DEFAULT_WRAPPERS
 
 
 def set_conversation_history_wrappers(*, start: str | None = None, end: str | None = None) -> None:
-    """Change the markers around a nested history; None leaves one as it is."""
+    """Change the markers around a nested history; None leaves a marker unchanged."""
     global _wrappers
     _wrappers = (_wrappers[0] if start is None else start, _wrappers[1] if end is None else end)
 
@@ -269,7 +270,7 @@ def get_conversation_history_wrappers() -> tuple[str, str]:
 
 
 def _is_folded(item: Item) -> bool:
-    # A program and its calls belong together: none of them can be sent without the others.
+    # A program and its calls belong together: none of them can be sent alone.
     return item.get("type") in _FOLDED_TYPES or owner_key(item) is not None
 
 
@@ -300,7 +301,7 @@ def nest_handoff_history(
 
 
 def default_handoff_history_mapper(transcript: list[Item]) -> list[Item]:
-    """One assistant message with the whole transcript, one numbered line for each item."""
+    """Fold a transcript into an assistant message with a numbered line for each item."""
     lines = [f"{number}. {_line(item)}" for number, item in enumerate(transcript, start=1)] or [_NOTHING]
     start, end = _wrappers
     return [{"role": "assistant", "content": "\n".join([model_text("history_before"), start, *lines, end])}]
@@ -311,7 +312,7 @@ def _as_list(history: str | tuple[Item, ...]) -> str | list[Item]:
 
 
 def _fold_stretches(past: list[Item], turn: list[tuple[Item, bool]]) -> list[Item]:
-    """Folded stretches with the items between them that are forwarded as they are."""
+    """Fold the stretches between the items that are forwarded unchanged."""
     nested: list[Item] = []
     waiting = past
     for plain, forwarded in turn:
@@ -328,7 +329,7 @@ def _fold_stretches(past: list[Item], turn: list[tuple[Item, bool]]) -> list[Ite
 
 
 def _line(item: Item) -> str:
-    """One item on one line: `role: text` where that says everything, JSON where it does not."""
+    """Format an item as one line: `role: text` if lossless, else JSON."""
     plain = {key: value for key, value in item.items() if key not in _BOOKKEEPING}
     text = _plain_text(plain)
     if text is not None:
@@ -358,7 +359,7 @@ def _unfold(history: list[Item]) -> list[Item]:
 
 
 def _transcript_in(item: Item) -> list[Item] | None:
-    """The transcript that this message holds, if `default_handoff_history_mapper` wrote it; else None."""
+    """Unfold a message written by `default_handoff_history_mapper`; None for any other."""
     content = item.get("content")
     if item.get("role") != "assistant" or not isinstance(content, str):
         return None

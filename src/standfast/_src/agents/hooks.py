@@ -1,7 +1,7 @@
-"""Hooks: methods that a run awaits at its turning points. Override those you need; the rest cost nothing.
+"""Hooks: methods that a run awaits at its turning points. Override some of them; the rest cost nothing.
 
-Run hooks see every agent of a run, agent hooks the one they are set on; both are awaited together. A hook observes:
-what it returns is ignored, and one that raises fails the run. `overridden` lets the driver skip the empty ones.
+Run hooks see every agent of a run, agent hooks only their own agent; both are awaited together. A hook observes: its
+result is ignored, and an error fails the run. `overridden` lets a run skip the empty ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RunHooksBase(Generic[TContext, TAgent]):
     async def on_llm_start(
         self, context: RunContextWrapper[TContext], agent: TAgent, system_prompt: str | None, input_items: list[Item]
     ) -> None:
-        """Before a model is called, with exactly what it will see. Once per turn, however often it is retried."""
+        """Called before a model request, with the exact input. Once per turn, regardless of retries."""
 
     async def on_llm_end(self, context: RunContextWrapper[TContext], agent: TAgent, response: ModelResponse) -> None:
         """After a model has answered and its answer was found usable, before any tool runs."""
@@ -42,10 +42,10 @@ class RunHooksBase(Generic[TContext, TAgent]):
         """Before an agent's first turn: at the start, after each handoff, and again after a resume."""
 
     async def on_agent_end(self, context: AgentHookContext[TContext], agent: TAgent, output: Any) -> None:
-        """When an agent has a final output, before the output guardrails."""
+        """Called when an agent has a final output, before the output guardrails."""
 
     async def on_handoff(self, context: RunContextWrapper[TContext], from_agent: TAgent, to_agent: TAgent) -> None:
-        """When one agent hands the conversation to another."""
+        """Called when an agent hands the conversation to another agent."""
 
     async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool) -> None:
         """Before a local tool runs; `context` is its `ToolContext`. Not called for a rejected call."""
@@ -53,36 +53,36 @@ class RunHooksBase(Generic[TContext, TAgent]):
     async def on_tool_end(
         self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool, result: object
     ) -> None:
-        """After a local tool has run, with the result that counts: the output guardrails may have replaced it."""
+        """Called after a local tool, with the final result: the output guardrails may have replaced the tool's own."""
 
 
 class AgentHooksBase(Generic[TContext, TAgent]):
-    """Called for one agent: set it as `Agent(hooks=...)`."""
+    """Hooks of a single agent: set it as `Agent(hooks=...)`."""
 
     async def on_start(self, context: AgentHookContext[TContext], agent: TAgent) -> None:
-        """Before this agent's first turn: at the start, after a handoff to it, and again after a resume."""
+        """Called before this agent's first turn: at the start, after a handoff to it, and again after a resume."""
 
     async def on_end(self, context: AgentHookContext[TContext], agent: TAgent, output: Any) -> None:
-        """When this agent has a final output, before the output guardrails."""
+        """Called when this agent has a final output, before the output guardrails."""
 
     async def on_handoff(self, context: RunContextWrapper[TContext], agent: TAgent, source: TAgent) -> None:
-        """When this agent hands over (`source` is this agent, `agent` the one that takes over)."""
+        """Called when this agent hands over: `source` is this agent, `agent` its successor."""
 
     async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool) -> None:
-        """Before a local tool of this agent runs; `context` is its `ToolContext`."""
+        """Called before a local tool of this agent; `context` is its `ToolContext`."""
 
     async def on_tool_end(
         self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool, result: object
     ) -> None:
-        """After a local tool of this agent has run, with the result that counts."""
+        """Called after a local tool of this agent, with the final result."""
 
     async def on_llm_start(
         self, context: RunContextWrapper[TContext], agent: TAgent, system_prompt: str | None, input_items: list[Item]
     ) -> None:
-        """Before this agent's model is called, with exactly what it will see."""
+        """Called before a request to this agent's model, with the exact input."""
 
     async def on_llm_end(self, context: RunContextWrapper[TContext], agent: TAgent, response: ModelResponse) -> None:
-        """After this agent's model has answered and its answer was found usable."""
+        """Called after a usable answer of this agent's model."""
 
 
 RunHooks = RunHooksBase[TContext, Any]
@@ -93,26 +93,26 @@ AgentHooks = AgentHooksBase[TContext, Any]
 
 
 class HookedAgent(NamedAgent, Protocol):
-    """What is asked of an agent whose calls are carried out."""
+    """Attributes of an agent needed to execute its calls."""
 
     @property
     def hooks(self) -> AgentHooksBase[Any, Any] | None:
-        """What is called at this agent's turning points."""
+        """Return the agent's hooks."""
         ...
 
 
 Hook: TypeAlias = Callable[..., Awaitable[None]]
-"""A method of hooks that somebody wrote."""
+"""A method of hooks written by the application."""
 
 
 def check_hooks(hooks: object) -> None:
-    """Raise SettingTypeError, a TypeError, if these are no hooks of a run."""
+    """Raise SettingTypeError, a TypeError, unless the object is a set of run hooks."""
     if hooks is not None and not isinstance(hooks, RunHooksBase):
         raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
 
 
 def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Hook | None:
-    """The bound hook of that name if somebody wrote it, None if it is the empty one: nothing to await then."""
+    """Return the bound hook of a name, or None if not overridden: then there is nothing to await."""
     if hooks is None:
         return None
     base: type = RunHooksBase if isinstance(hooks, RunHooksBase) else AgentHooksBase
@@ -123,9 +123,9 @@ def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, 
 async def await_both(
     first: Callable[[], Awaitable[Any]] | None, second: Callable[[], Awaitable[Any]] | None
 ) -> tuple[Any, Any]:
-    """What both give, called together if there are two; one alone needs no task, and one that is not there gives None.
+    """Await two callables together and return both results. A single one needs no task; a missing one gives None.
 
-    One that raises cancels and awaits the other: none goes on behind a failed run.
+    If one raises, the other is cancelled and awaited, so that no hook outlives a failed run.
     """
     if first is None or second is None:
         return await first() if first is not None else None, await second() if second is not None else None

@@ -1,4 +1,4 @@
-"""What an agent's final output must be: a schema for the model, and the way from its text to a Python value.
+"""Output types of agents: the schema for the model, and the conversion from its text to a Python value.
 
 Pydantic is imported when the first output type is used, never by `import standfast`.
 """
@@ -18,11 +18,11 @@ WRAPPER_KEY = "response"
 
 
 class AgentOutputSchemaBase(ABC):
-    """How the output of an agent is described and read. Subclass it for a format of your own."""
+    """Description and reader of an agent's output. Subclass it for a custom format."""
 
     @abstractmethod
     def is_plain_text(self) -> bool:
-        """Whether the output is the model's text as it is."""
+        """Return whether the output is the model's text unchanged."""
 
     @abstractmethod
     def name(self) -> str:
@@ -34,11 +34,11 @@ class AgentOutputSchemaBase(ABC):
 
     @abstractmethod
     def is_strict_json_schema(self) -> bool:
-        """Whether the provider holds the model to the schema."""
+        """Return whether the provider enforces the schema."""
 
     @abstractmethod
     def validate_json(self, json_str: str) -> Any:
-        """The value this text stands for; raises ModelBehaviorError if it stands for none."""
+        """Parse a text to a value; raise ModelBehaviorError if impossible."""
 
 
 class AgentOutputSchema(AgentOutputSchemaBase):
@@ -66,11 +66,11 @@ class AgentOutputSchema(AgentOutputSchemaBase):
                 ) from error
 
     def is_plain_text(self) -> bool:
-        """Whether the output is the model's text as it is."""
+        """Return whether the output is the model's text unchanged."""
         return self._plain
 
     def is_strict_json_schema(self) -> bool:
-        """Whether the provider holds the model to the schema."""
+        """Return whether the provider enforces the schema."""
         return self._strict
 
     def json_schema(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class AgentOutputSchema(AgentOutputSchemaBase):
         return self._schema
 
     def validate_json(self, json_str: str) -> Any:
-        """The value this text stands for; raises ModelBehaviorError, without the values, if it stands for none."""
+        """Parse a text to a value; raise ModelBehaviorError, without the values, if impossible."""
         from pydantic import ValidationError
 
         try:
@@ -95,7 +95,7 @@ class AgentOutputSchema(AgentOutputSchemaBase):
         return value[WRAPPER_KEY] if self._wrapped else value
 
     def dump_json(self, value: object) -> str:
-        """The text that stands for this value; raises UserError if it is none of the output type."""
+        """Serialise a value to text; raise UserError for a value outside the output type."""
         from pydantic import ValidationError
 
         try:
@@ -107,7 +107,7 @@ class AgentOutputSchema(AgentOutputSchemaBase):
         return self._adapter.dump_json(checked).decode("utf-8")
 
     def name(self) -> str:
-        """The name of the output type, as Python writes it."""
+        """Return the name of the output type, as Python writes it."""
         return _type_name(self.output_type)
 
 

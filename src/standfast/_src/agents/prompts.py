@@ -1,4 +1,4 @@
-"""Prompts that a provider keeps: named by id, with a version and variables, given as data or made by a function."""
+"""Prompts kept by a provider: named by id, with a version and variables, given as data or made by a function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Prompt(TypedDict):
 
 @dataclass
 class GenerateDynamicPromptData:
-    """What a function that chooses a prompt gets."""
+    """Argument of a function that chooses a prompt."""
 
     context: RunContextWrapper[Any]
     agent: AnyAgent
@@ -34,7 +34,7 @@ DynamicPromptFunction = Callable[[GenerateDynamicPromptData], "Prompt | Awaitabl
 async def resolve_prompt(
     prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: NamedAgent
 ) -> dict[str, Any] | None:
-    """The prompt as a model gets it: id, version and variables."""
+    """Return the prompt in the form for a model: id, version and variables."""
     if prompt is None:
         return None
     found: Any = prompt
@@ -46,11 +46,11 @@ async def resolve_prompt(
 
 
 class PromptUtil:
-    """The SDK's name for the function that asks for a prompt."""
+    """The SDK's name for the resolution of prompts."""
 
     @staticmethod
     async def to_model_input(
         prompt: Prompt | DynamicPromptFunction | None, context: RunContextWrapper[Any], agent: NamedAgent
     ) -> dict[str, Any] | None:
-        """The prompt as a model gets it: id, version and variables."""
+        """Return the prompt in the form for a model: id, version and variables."""
         return await resolve_prompt(prompt, context, agent)

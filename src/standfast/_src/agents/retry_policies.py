@@ -1,8 +1,8 @@
-"""Ready-made retry policies, and asking a policy: the part of retrying that may wait for the user's code.
+"""Ready-made retry policies, and the call of a policy: the async part of retrying.
 
-A policy is any callable that takes a `RetryPolicyContext` and returns a bool or a `RetryDecision`, at once or later.
-A provider that advises against a retry is obeyed whatever stands beside it in `any` or `all`; only where it said
-"unsafe" may another policy take the responsibility with `approve_unsafe_replay`.
+A policy is any callable that takes a `RetryPolicyContext` and returns a bool or a `RetryDecision`, sync or async. A
+provider's advice against a retry overrules every other policy in `any` or `all`; only for its verdict "unsafe" may
+another policy take the responsibility with `approve_unsafe_replay`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from standfast._src.models.retry import RetryDecision, RetryPolicy, RetryPolicyC
 
 @dataclass
 class _Veto(RetryDecision):
-    """No, and no other policy may overrule it; a `delegable` one yields to an approval of an unsafe replay."""
+    """A final refusal that no other policy may overrule; a `delegable` one yields to an approval of an
+    unsafe replay.
+    """
 
     delegable: bool = False
 
@@ -38,7 +40,9 @@ async def decide(policy: RetryPolicy, context: RetryPolicyContext) -> RetryDecis
 
 
 def _merge_decisions(decisions: list[RetryDecision]) -> RetryDecision:
-    """One yes out of several: what a later one says about delay and reason wins; one approval is enough."""
+    """Merge several approvals: a later delay and reason override earlier ones; one approval of an unsafe replay is
+    enough.
+    """
     merged = RetryDecision(True)
     for decision in decisions:
         merged.delay = merged.delay if decision.delay is None else decision.delay
@@ -55,7 +59,7 @@ class _RetryPolicies:
         return lambda context: False
 
     def provider_suggested(self) -> RetryPolicy:
-        """Retry when the provider's adapter suggests it; obey when it advises against it."""
+        """Follow the advice of the provider's adapter, for or against a retry."""
 
         def policy(context: RetryPolicyContext) -> bool | RetryDecision:
             advice = context.provider_advice
@@ -83,7 +87,7 @@ class _RetryPolicies:
         return policy
 
     def http_status(self, statuses: Iterable[int]) -> RetryPolicy:
-        """Retry on these HTTP statuses."""
+        """Retry on the given HTTP statuses."""
         wanted = frozenset(statuses)
         return lambda context: context.normalized.status_code in wanted
 
@@ -105,7 +109,7 @@ class _RetryPolicies:
         return policy
 
     def any(self, *policies: RetryPolicy) -> RetryPolicy:
-        """Retry when at least one policy says so; without any, never."""
+        """Retry if at least one policy agrees; never without policies."""
 
         async def policy(context: RetryPolicyContext) -> RetryDecision:
             yes, veto = [], None

@@ -1,7 +1,7 @@
-"""Everything about a run that is not the agent or the input: models, filters, sessions, tools, storage, tracing.
+"""Settings of a run besides the agent and the input: models, filters, sessions, tools, storage, tracing.
 
-All of it is optional, a dict is accepted wherever a config is, and a key that does not exist is refused. What can be
-wrong is found here, before anything runs.
+All settings are optional, a dict is accepted in place of a config, and an unknown key is refused. Errors in settings
+are found here, before anything runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Unfinished = Literal["settle", "resume", "refuse", "ignore"]
 
 @dataclass
 class ModelInputData:
-    """What a model is about to see."""
+    """Input of the next model request."""
 
     input: list[Item]
     instructions: str | None
@@ -58,7 +58,7 @@ class ModelInputData:
 
 @dataclass
 class CallModelData(Generic[TContext]):
-    """What a `call_model_input_filter` gets."""
+    """Argument of a `call_model_input_filter`."""
 
     model_data: ModelInputData
     agent: AnyAgent
@@ -74,7 +74,7 @@ SessionInputCallback = Callable[[list[Item], list[Item]], "list[Item] | Awaitabl
 
 @dataclass
 class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
-    """What an `output_guardrail_blocked_message` function gets; never the output itself."""
+    """Argument of an `output_guardrail_blocked_message` function; never contains the output itself."""
 
     default_message: str
     guardrail_name: str
@@ -88,13 +88,13 @@ OutputGuardrailBlockedMessageFormatter = Callable[[OutputGuardrailBlockedMessage
 
 @dataclass
 class ToolExecutionConfig:
-    """How the tool calls of a turn are run."""
+    """Execution of the tool calls of a turn."""
 
     max_function_tool_concurrency: int | None = None
-    """How many function calls of one turn run at once; None: all of them."""
+    """Number of function calls of a turn that run at the same time; None: all of them."""
 
     pre_approval_tool_input_guardrails: bool = False
-    """Whether a tool's input guardrails are asked before a person is, and not only before the call."""
+    """True to run a tool's input guardrails also before a person is asked, not only before the call."""
 
     def __post_init__(self) -> None:
         limit: Any = self.max_function_tool_concurrency
@@ -107,7 +107,7 @@ class ToolExecutionConfig:
 
 
 def _trace_content_by_default() -> bool:
-    """Whether traces hold what was said: not unless the environment asks for it, because traces are kept elsewhere."""
+    """Return whether traces contain content: only if the environment asks for it, because traces are kept elsewhere."""
     names = ("STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA", "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA")
     value = next((os.environ[name] for name in names if name in os.environ), "")
     return value.strip().lower() in ("1", "true", "yes", "on")
@@ -115,7 +115,7 @@ def _trace_content_by_default() -> bool:
 
 @dataclass
 class RunConfig:
-    """Settings of one run, or of all the runs it is given to."""
+    """Settings of a run, or of several runs that share the object."""
 
     model: str | Model | None = None
     """Used in place of every agent's own model."""
@@ -127,13 +127,13 @@ class RunConfig:
     """Laid over every agent's own settings."""
 
     handoff_input_filter: HandoffInputFilter | None = None
-    """For handoffs that have none of their own."""
+    """Filter for handoffs without their own."""
 
     nest_handoff_history: bool = False
-    """Whether a handoff folds the conversation so far into one message, where no filter is set."""
+    """True if a handoff without a filter folds the conversation so far into one message."""
 
     handoff_history_mapper: HandoffHistoryMapper | None = None
-    """How it is folded."""
+    """Function that folds the conversation."""
 
     input_guardrails: list[InputGuardrail[Any]] | None = None
     """Asked beside those of the first agent."""
@@ -142,7 +142,7 @@ class RunConfig:
     """Asked beside those of the last agent."""
 
     tracing_disabled: bool = False
-    """Whether the run leaves no trace."""
+    """True for a run without a trace."""
 
     tracing: Any = None
     """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one.
@@ -151,7 +151,7 @@ class RunConfig:
     """
 
     trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
-    """Whether traces hold what was said. Off by default (STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""
+    """True if traces contain content. Off by default (STANDFAST_TRACE_INCLUDE_SENSITIVE_DATA)."""
 
     workflow_name: str = "Agent workflow"
     """The name of the trace."""
@@ -160,10 +160,10 @@ class RunConfig:
     """Kept as an attribute; OpenTelemetry makes its own ids."""
 
     group_id: str | None = None
-    """What traces of one conversation share."""
+    """Common id of the traces of a conversation."""
 
     trace_metadata: dict[str, Any] | None = None
-    """More about the trace."""
+    """Further attributes of the trace."""
 
     session_input_callback: SessionInputCallback | None = None
     """Makes what the model sees from the stored history and the new input."""
@@ -246,7 +246,7 @@ class RunConfig:
     def _check_kinds(self) -> None:
         for name, (fits, wanted) in _KINDS.items():
             value = getattr(self, name)
-            # Most are as they are unless somebody sets them, and those are known to fit: a run without settings of its
+            # Most fields have their defaults, and those are known to fit: a run without settings of its
             # own makes a config, too.
             if value is not getattr(RunConfig, name, _MISSING) and not fits(value):
                 raise SettingTypeError(f"RunConfig.{name} is a {type(value).__name__}", f"Give {wanted}.")
@@ -262,7 +262,7 @@ _MISSING = object()
 
 
 def _has(*attributes: str) -> Callable[[Any], bool]:
-    """Whether a value is None or can do what a run asks of it; what was written for the SDK serves as well."""
+    """Return a check for None or an object with these methods; objects written for the SDK pass as well."""
     return lambda value: value is None or all(callable(getattr(value, name, None)) for name in attributes)
 
 
@@ -325,7 +325,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def check_max_turns(max_turns: object) -> None:
-    """Refuse what is no number of turns: a saved run could not be read again."""
+    """Refuse a value that is not a number of turns: a saved run could not be read again."""
     if max_turns is not None and type(max_turns) is not int:
         raise SettingTypeError(
             f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
@@ -333,7 +333,7 @@ def check_max_turns(max_turns: object) -> None:
 
 
 def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:
-    """`value` as a RunConfig: an instance is kept, a mapping is read, None gives the defaults.
+    """Convert to a RunConfig: an instance is kept, a mapping is read, None gives the defaults.
 
     Raises SettingTypeError (a TypeError) for a key that is no setting and for any other kind of value.
     """

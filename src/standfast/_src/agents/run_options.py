@@ -1,4 +1,4 @@
-"""The keyword arguments of `Runner.run` as a type, for functions that pass them on."""
+"""Keyword arguments of `Runner.run` as a type, for functions that pass them on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standfast._src.sessions.protocol import Session
 
 
 class RunOptions(TypedDict, Generic[TContext], total=False):
-    """What can be said of a run besides its agent and its input: `def ask(**options: Unpack[RunOptions[Customer]])`."""
+    """Options of a run besides its agent and its input: `def ask(**options: Unpack[RunOptions[Customer]])`."""
 
     context: TContext | None
     max_turns: int | None

@@ -1,4 +1,4 @@
-"""What a tool is given: the context of its run, and the call it was called for."""
+"""Context of a tool: the context of its run, and the tool call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_GIVEN: Any = object()
 
 
 class ToolContext(RunContextWrapper[TContext]):
-    """What a tool gets: the run's context and the call itself."""
+    """Context of a tool: the run's context and the call itself."""
 
     tool_name: str
     """The name the model called."""
@@ -34,14 +34,14 @@ class ToolContext(RunContextWrapper[TContext]):
     """The namespace the model named, if any."""
 
     agent: AnyAgent
-    """The agent whose call this is."""
+    """The calling agent."""
 
     run_config: RunConfig | None
     """The `RunConfig` of the run."""
 
     idempotency_key: str | None
-    """The same for every attempt at this call, in any process, and for no other call: give it to the service that a
-    tool with side effects talks to."""
+    """Key that is equal for every attempt at this call, in any process, and for no other call: pass it to the
+    service that a tool with side effects uses."""
 
     run_agent: Callable[[Any], Awaitable[Any]] | None
     """Runs an agent inside this call (`AgentToolRun` in, its result out); put here by the driver."""
@@ -93,7 +93,7 @@ class ToolContext(RunContextWrapper[TContext]):
 
     @property
     def qualified_tool_name(self) -> str:
-        """The name with its namespace, where it has one."""
+        """The tool's name, prefixed by a namespace if any."""
         return f"{self.tool_namespace}.{self.tool_name}" if self.tool_namespace else self.tool_name
 
     @classmethod
@@ -133,7 +133,7 @@ class ToolContext(RunContextWrapper[TContext]):
         )
 
     def for_child(self, tool_input: object = None, *, run_config: RunConfig | None = None) -> ToolContext[TContext]:
-        """The context of a run inside this call: the same application object and usage, decisions of its own."""
+        """Build the context of a nested run: the same application object and usage, but separate decisions."""
         return ToolContext(
             self.context,
             self.usage,

@@ -1,4 +1,4 @@
-"""From the arguments of an agent tool's call to the input of the agent's run."""
+"""Conversion of the arguments of an agent tool's call to the input of the agent's run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class StructuredToolInputBuilderOptions(TypedDict, total=False):
-    """What an `input_builder` gets."""
+    """Argument of an `input_builder`."""
 
     params: Any
     """The arguments, as JSON."""
 
     summary: str | None
-    """The fields in words, where they are simple and described."""
+    """The fields in words, if simple and described."""
 
     json_schema: dict[str, Any] | None
     """Their schema, with `include_input_schema`."""
@@ -43,13 +43,13 @@ StructuredToolInputBuilder = Callable[
 
 @dataclass(frozen=True)
 class StructuredInputSchemaInfo:
-    """What is said about the fields of structured input."""
+    """Description of the fields of structured input."""
 
     summary: str | None = None
-    """In words, where the fields are simple and described."""
+    """In words, if the fields are simple and described."""
 
     json_schema: dict[str, Any] | None = None
-    """As a schema, where that is wanted."""
+    """As a schema, if wanted."""
 
 
 _SINGLE_INPUT: Item = {
@@ -64,7 +64,7 @@ STRUCTURED_INPUT_PREAMBLE = DEFAULT_TEXTS.structured_input
 
 
 class ToolArguments:
-    """From a call's arguments to the inner run's input."""
+    """Converter from a call's arguments to the nested run's input."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ToolArguments:
             self.about = build_structured_input_schema_info(self.schema, include_json_schema=has_schema)
 
     async def read(self, arguments: str) -> tuple[str | list[Item], Any]:
-        """The inner run's input, and its `tool_input` (None for the usual single `input`)."""
+        """Return the nested run's input, and its `tool_input` (None for the usual single `input`)."""
         params = self._params(arguments)
         if not self.structured:
             text: str = params["input"]
@@ -96,7 +96,9 @@ class ToolArguments:
         return made, params
 
     def prepare(self, arguments: str) -> Prepared:
-        """Read a call's arguments ahead of it. A type of the application's is not: making one may run its code."""
+        """Read a call's arguments before the call, except with a type of the application: making one may run
+        its code.
+        """
         if self.adapter is not None:
             return UNKNOWN
         try:
@@ -141,14 +143,14 @@ def _adapter_of(parameters: object) -> TypeAdapter[Any]:
 
 
 def is_agent_tool_input(value: object) -> bool:
-    """Whether these arguments are the usual single `input`."""
+    """Return whether arguments consist of the usual single `input`."""
     return isinstance(value, dict) and isinstance(value.get("input"), str) and len(value) == 1
 
 
 def build_structured_input_schema_info(
     params_schema: dict[str, Any] | None, *, include_json_schema: bool
 ) -> StructuredInputSchemaInfo:
-    """What is said about the fields of structured input: a summary in words, and the schema where it is wanted."""
+    """Describe the fields of structured input: a summary in words, and the schema if wanted."""
     if not params_schema:
         return StructuredInputSchemaInfo()
     return StructuredInputSchemaInfo(_summary_of(params_schema), params_schema if include_json_schema else None)
@@ -160,8 +162,7 @@ async def resolve_agent_tool_input(
     schema_info: StructuredInputSchemaInfo | None = None,
     input_builder: StructuredToolInputBuilder | None = None,
 ) -> str | list[Item]:
-    """The inner run's input: what the builder makes of the arguments, or the default text where there is more to say
-    than the arguments themselves."""
+    """Return the nested run's input: the builder's result, or the default text if the schema adds to the arguments."""
     about = schema_info or StructuredInputSchemaInfo()
     if input_builder is None and about.summary is None and about.json_schema is None:
         return params["input"] if is_agent_tool_input(params) else json.dumps(params)
@@ -181,7 +182,7 @@ async def resolve_agent_tool_input(
 
 
 def default_tool_input_builder(options: StructuredToolInputBuilderOptions) -> str:
-    """The inner run's input as text: the data, then its schema or a summary of it."""
+    """Format the nested run's input as text: the data, then its schema or a summary of it."""
     parts = [model_text("structured_input"), "## Data", "```json", json.dumps(options.get("params"), indent=2), "```"]
     schema, summary = options.get("json_schema"), options.get("summary")
     if schema is not None:
@@ -192,7 +193,7 @@ def default_tool_input_builder(options: StructuredToolInputBuilderOptions) -> st
 
 
 def _summary_of(schema: Item) -> str | None:
-    """The fields in words; None if one is too complicated for that, or nothing is described."""
+    """Describe the fields in words; None if a field is too complicated, or nothing is described."""
     lines = []
     described = bool(schema.get("description"))
     for name, field in schema.get("properties", {}).items():

@@ -1,4 +1,4 @@
-"""The usual arguments of an agent tool as a pydantic model; apart, so that only who asks for it loads pydantic."""
+"""Default arguments of an agent tool as a pydantic model; a separate module, so that only its users load pydantic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel
 
 
 class AgentAsToolInput(BaseModel):
-    """The arguments of an agent tool that has no `parameters` of its own."""
+    """Arguments of an agent tool without its own `parameters`."""
 
     input: str

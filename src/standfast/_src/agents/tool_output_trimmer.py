@@ -1,4 +1,4 @@
-"""Shorter tool outputs for older turns: a ready-made `RunConfig.call_model_input_filter`.
+"""Trimming of tool outputs of older turns: a ready-made `RunConfig.call_model_input_filter`.
 
 What a tool said ten questions ago is seldom read again and is paid for with every request. The filter changes what the
 model sees; the history keeps every output whole.
@@ -50,7 +50,7 @@ class ToolOutputTrimmer:
             self.trimmable_tools = frozenset({tools} if isinstance(tools, str) else tools)
 
     def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        """What the model is to see."""
+        """Return the model's input with older outputs trimmed."""
         seen = data.model_data
         boundary = self._boundary(seen.input)
         names = _names_of_calls(seen.input)
@@ -58,7 +58,7 @@ class ToolOutputTrimmer:
         return ModelInputData(items, seen.instructions)
 
     def _boundary(self, items: Sequence[Item]) -> int:
-        """Where the recent part begins; 0 if there are fewer user messages than that."""
+        """Return the place where the recent turns begin; 0 if there are fewer user messages."""
         asked = [place for place, item in enumerate(items) if isinstance(item, dict) and item.get("role") == "user"]
         return asked[-self.recent_turns] if len(asked) >= self.recent_turns else 0
 
@@ -88,7 +88,7 @@ class ToolOutputTrimmer:
         return shorter if len(shorter) < len(text) else None
 
     def _of_parts(self, parts: list[Any], called: tuple[str, ...]) -> str | None:
-        """Text for an output in parts that is too long; it never gets longer than the limit."""
+        """Convert an overlong output in parts to a text, never longer than the limit."""
         size, texts, dropped = 0, [], 0
         for part in parts:
             if not isinstance(part, dict) or part.get("type") not in ("input_text", "input_image", "input_file"):
@@ -109,7 +109,7 @@ class ToolOutputTrimmer:
         return next(fitting, "[Trimmed]"[: self.max_output_chars])
 
     def _with_shorter_tools(self, item: Item) -> Item:
-        """Found tools without what is only prose in their schemas, which a model can call them without."""
+        """Remove prose from the schemas of found tools; a model can call them without it."""
         tools = item.get("tools")
         if not isinstance(tools, list) or len(json.dumps(tools)) <= self.max_output_chars:
             return item
@@ -117,7 +117,7 @@ class ToolOutputTrimmer:
 
 
 def _names_of_calls(items: Iterable[Any]) -> dict[str, tuple[str, ...]]:
-    """Call id to the names of the tool that was called: with its namespace, where it has one, and without."""
+    """Map call ids to the names of the called tool: with its namespace, if any, and without."""
     found: dict[str, tuple[str, ...]] = {}
     for item in items:
         match item:

@@ -1,4 +1,4 @@
-"""A picture of an agent, its tools and whom it hands over to, in Graphviz's language.
+"""Picture of an agent, its tools and its handoffs, in Graphviz's language.
 
 `get_main_graph` needs nothing; `draw_graph` needs the package `graphviz` and the program of that name.
 """
@@ -25,9 +25,10 @@ def get_main_graph(agent: Agent[Any]) -> str:
 
 
 def get_all_nodes(agent: Agent[Any], parent: Agent[Any] | None = None, visited: set[str] | None = None) -> str:
-    """The nodes as DOT text: this agent's and those of every agent it can hand over to.
+    """Return the nodes as DOT text: this agent and all agents reachable by handoffs.
 
-    With a `parent` they are part of a larger picture; agents whose name is in `visited` are left out, and it grows.
+    With a `parent` they are part of a larger picture. Agents named in `visited` are left out, and new ones are added to
+    it.
     """
     drawing = _Drawing(agent, visited)
     lines = []
@@ -59,7 +60,7 @@ def get_all_edges(agent: Agent[Any], parent: Agent[Any] | None = None, visited: 
 
 
 def draw_graph(agent: Agent[Any], filename: str | None = None) -> Any:
-    """The picture as a `graphviz.Source`, which notebooks show; with a `filename` also as a PNG file of that name."""
+    """Build the picture as a `graphviz.Source`, shown by notebooks; with a `filename` also write a PNG file."""
     try:
         source = import_module("graphviz").Source  # not one of our extras, so not one of our imports
     except ModuleNotFoundError as error:
@@ -75,7 +76,7 @@ def draw_graph(agent: Agent[Any], filename: str | None = None) -> Any:
 
 
 class _Drawing:
-    """Every agent that is reached, and a name in the picture for each thing: two of one name stay two."""
+    """All reachable agents, and a unique node name for each thing, even for two of the same name."""
 
     def __init__(self, agent: Agent[Any], visited: set[str] | None) -> None:
         left_out = frozenset(visited or ())
@@ -91,7 +92,7 @@ class _Drawing:
                 visited.add(one.name)
 
     def name(self, thing: object) -> str:
-        """The id of this thing's node, quoted: its own name, or one made up if that is taken."""
+        """Return the quoted node id of a thing: its own name, made unique if taken."""
         if id(thing) not in self._ids:
             own = str(getattr(thing, "name", None) or getattr(thing, "agent_name", ""))
             taken = {*self._ids.values(), "__start__", "__end__"}
@@ -99,12 +100,14 @@ class _Drawing:
         return f'"{_escape(self._ids[id(thing)])}"'
 
     def node(self, thing: object, label: str, style: str) -> str:
-        """The line that draws this thing."""
+        """Return the line that draws a thing."""
         return f'    {self.name(thing)} [label="{_escape(label)}", {style}];'
 
 
 def _find_reachable(agent: Agent[Any], is_left_out: Callable[[Agent[Any]], bool]) -> Iterator[Any]:
-    """This agent and every agent it can hand over to, each once; a handoff whose agent is not known stands for it."""
+    """Yield an agent and every agent reachable by handoffs, each once; a handoff to an unknown agent is
+    yielded itself.
+    """
     seen: set[int] = set()
     waiting: list[Any] = [agent]
     while waiting:
@@ -118,7 +121,7 @@ def _find_reachable(agent: Agent[Any], is_left_out: Callable[[Agent[Any]], bool]
 
 
 def _target(other: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | None:
-    """The agent that this leads to, if it is known."""
+    """Return the target agent of a handoff, or None if unknown."""
     if not isinstance(other, Handoff):
         found: Agent[Any] = other
         return found

@@ -39,10 +39,10 @@ class RealtimeAgent(AgentBase[TContext]):
     """A prompt in the provider's library."""
 
     handoffs: list[RealtimeAgent[Any] | Handoff[TContext, RealtimeAgent[Any]]] = field(default_factory=list)
-    """Who it may hand the call to."""
+    """Agents to which it may hand the call."""
 
     output_guardrails: list[OutputGuardrail[TContext]] = field(default_factory=list)
-    """Look at what it says while it says it, and at the end of every reply."""
+    """Output guardrails, which check the text during a reply and at its end."""
 
     hooks: RealtimeAgentHooks[TContext] | None = None
     """Called at this agent's turning points."""

@@ -1,4 +1,4 @@
-"""How a voice call is run: the SDK's settings, and those it has no word for."""
+"""Settings of a voice call: those of the SDK, and those the SDK lacks."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from standfast._src.tools.refusal_texts import ToolErrorFormatter
 
 
 class RealtimeGuardrailsSettings(TypedDict):
-    """How output guardrails look."""
+    """Settings of output guardrails."""
 
     debounce_text_length: NotRequired[int]
-    """How many characters come between two looks; 100 unless given."""
+    """Number of characters between two checks; 100 unless given."""
 
     on_error: NotRequired[Literal["skip", "trip"]]
-    """What a guardrail that raises means: nothing (`skip`, the default), or a trip."""
+    """Effect of a guardrail that raises: none (`skip`, the default), or a trip."""
 
     hold_audio: NotRequired[bool]
-    """Whether audio is kept back until the guardrails have looked at its words. Later, but nothing refused is heard."""
+    """True to delay audio until the guardrails have checked its words, so that no refused text is heard."""
 
 
 class RealtimeToolExecutionConfig(TypedDict):
-    """How calls are carried out."""
+    """Execution of tool calls."""
 
     pre_approval_tool_input_guardrails: NotRequired[bool]
-    """Whether tool input guardrails look before a person is asked, too."""
+    """True to run tool input guardrails also before a person is asked."""
 
     max_function_tool_concurrency: NotRequired[int]
-    """How many calls may run at once."""
+    """Number of tool calls that may run at the same time."""
 
 
 class RealtimeReconnectConfig(TypedDict):
-    """What happens when a connection is lost."""
+    """Behaviour after the loss of a connection."""
 
     enabled: NotRequired[bool]
-    """Whether the call goes on with a new one. On where a session is given, else off."""
+    """True to continue the call with a new connection. Default: True with a session, else False."""
 
     max_attempts: NotRequired[int]
-    """How often a new connection is tried before the call ends; 8 unless given."""
+    """Number of attempts to connect before the call ends; 8 unless given."""
 
     first_delay_s: NotRequired[float]
     max_delay_s: NotRequired[float]
     """The waits between two attempts grow from the one to the other: 0.2 and 10 unless given."""
 
     recycle_before_s: NotRequired[float]
-    """How long before the provider's time limit a new connection is made, between two turns; 60 unless given."""
+    """Seconds before the provider's time limit for a new connection, made between two turns; 60 unless given."""
 
 
 class RealtimeRunConfig(TypedDict):
-    """Everything that can be said about how a call is run."""
+    """All settings of a voice call."""
 
     model_settings: NotRequired[RealtimeSessionModelSettings]
     output_guardrails: NotRequired[list[OutputGuardrail[Any]]]
@@ -62,24 +62,24 @@ class RealtimeRunConfig(TypedDict):
     tool_error_formatter: NotRequired[ToolErrorFormatter]
     reconnect: NotRequired[RealtimeReconnectConfig]
     tool_failure: NotRequired[Literal["output", "raise"]]
-    """What a tool that raises means: an output and an `error` event (the default), or the end of the call."""
+    """Effect of a tool that raises: an output and an `error` event (the default), or the end of the call."""
     announce_waiting_calls: NotRequired[bool]
-    """Whether the model is told, before a reply, which calls wait for a person."""
+    """True to inform the model, before a reply, of the calls that wait for a person."""
     raw_events: NotRequired[bool]
-    """Whether readers see `raw_model_event`; on unless switched off."""
+    """True if readers see `raw_model_event`; on unless switched off."""
     close_timeout_s: NotRequired[float]
-    """How long closing waits for code that cannot be stopped; 5 unless given."""
+    """Seconds that closing waits for code that cannot be stopped; 5 unless given."""
     reply_timeout_s: NotRequired[float]
-    """How long a server may say nothing about a reply before it is asked for again; 10 unless given."""
+    """Seconds without news of a reply before it is requested again; 10 unless given."""
     audio_buffer_bytes: NotRequired[int]
     event_buffer_count: NotRequired[int]
     """How much audio, and how many other events, may wait for a reader."""
     lease_ttl_s: NotRequired[float]
-    """How long a dead worker keeps its call's session; 6 unless given."""
+    """Seconds for which a crashed worker keeps the lease on its call's session; 6 unless given."""
     lease_wait_s: NotRequired[float]
-    """How long entering waits for whoever holds the session; 15 unless given."""
+    """Seconds that entering waits for another holder of the session; 15 unless given."""
     unfinished: NotRequired[Literal["settle", "refuse", "ignore"]]
-    """What entering does about other runs of the conversation that have not ended, as in `RunConfig` (C15)."""
+    """Policy for other unfinished runs of the conversation at entry, as in `RunConfig` (C15)."""
 
 
 _KNOWN = frozenset(RealtimeRunConfig.__annotations__)

@@ -1,4 +1,4 @@
-"""The face of voice calls: `RealtimeRunner.run` makes a session, `resume` goes on with one that another worker had."""
+"""Entry points of voice calls: `RealtimeRunner.run` makes a session, `resume` continues the call of another worker."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RealtimeRunner:
         model_config: RealtimeModelConfig | None = None,
         hooks: RunHooksBase[Any, Any] | None = None,
     ) -> RealtimeSession:
-        """A session that goes on with this call when it is entered; whoever had it before is refused from then on."""
+        """Make a session that takes the call over when entered; its previous worker is refused from then on."""
         return self._session(context, model_config, session, run_id, hooks, resumes=True)
 
     async def session_payload(
@@ -72,9 +72,9 @@ class RealtimeRunner:
         model_config: RealtimeModelConfig | None = None,
         overrides: RealtimeSessionModelSettings | None = None,
     ) -> dict[str, Any]:
-        """What a session would send as its first settings: the body with which an incoming phone call is accepted.
+        """Return a session's first settings: the body with which to accept an incoming phone call.
 
-        The SDK has this on its SIP model; here whoever knows the agent makes it.
+        The SDK has this method on its SIP model; here it belongs to the runner, which knows the agent.
         """
         initial = (model_config or {}).get("initial_model_settings") or {}
         offer = await resolve(

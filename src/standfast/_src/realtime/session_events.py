@@ -1,4 +1,4 @@
-"""What a voice session shows, with the SDK's names and order of fields, and what it can say beyond them."""
+"""Events of a voice session, with the SDK's names and order of fields, and the events the SDK lacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from standfast._src.tools.function_tool import FunctionTool
 
 @dataclass
 class RealtimeEventInfo:
-    """What every event of a session carries: its context, with the usage so far."""
+    """Common part of all session events: the context, with the usage so far."""
 
     context: RunContextWrapper[Any]
 
@@ -89,7 +89,7 @@ class RealtimeToolApprovalRequired:
 
 @dataclass
 class RealtimeRawModelEvent:
-    """What the transport told, as it came."""
+    """A raw event of the transport."""
 
     data: RealtimeModelEvent
     info: RealtimeEventInfo
@@ -108,7 +108,7 @@ class RealtimeAudioEnd:
 
 @dataclass
 class RealtimeAudio:
-    """Some of what the model says."""
+    """A piece of the model's speech."""
 
     audio: RealtimeModelAudioEvent
     item_id: str
@@ -121,7 +121,7 @@ class RealtimeAudio:
 
 @dataclass
 class RealtimeAudioInterrupted:
-    """Stop playing: what was not heard by now is not wanted any more."""
+    """Stop of playback: the unheard rest is no longer wanted."""
 
     info: RealtimeEventInfo
     item_id: str
@@ -131,7 +131,7 @@ class RealtimeAudioInterrupted:
 
 @dataclass
 class RealtimeError:
-    """Something went wrong, and the call goes on."""
+    """An error that does not end the call."""
 
     error: Any
     info: RealtimeEventInfo
@@ -168,7 +168,7 @@ class RealtimeGuardrailTripped:
 
 @dataclass
 class RealtimeInputAudioTimeoutTriggered:
-    """Nobody said anything for as long as the server waits."""
+    """Silence of the user for the server's idle timeout."""
 
     info: RealtimeEventInfo
     type: Literal["input_audio_timeout_triggered"] = "input_audio_timeout_triggered"
@@ -176,7 +176,7 @@ class RealtimeInputAudioTimeoutTriggered:
 
 @dataclass
 class RealtimeAudioDropped:
-    """So much audio of an item was dropped, because this reader was too slow. It counts as not heard."""
+    """Audio of an item dropped because this reader was too slow. It counts as not heard."""
 
     item_id: str
     ms: float
@@ -186,7 +186,7 @@ class RealtimeAudioDropped:
 
 @dataclass
 class RealtimeConnectionLost:
-    """The connection is gone, and a new one is being made."""
+    """Loss of the connection; a new one is being made."""
 
     code: int | None
     reason: str | None
@@ -196,21 +196,22 @@ class RealtimeConnectionLost:
 
 @dataclass
 class RealtimeReconnected:
-    """The call goes on with a new connection."""
+    """Continuation of the call over a new connection."""
 
     restored: int
     said_again_ms: float
     cut: list[str]
     gap: str | None
-    """On an attached call (phone, WebRTC): the newest item that the server had and nobody had told us of, now fetched;
-    what lies between it and the last that was known is missing. None: nothing is."""
+    """On an attached call (phone, WebRTC): the server's newest item, if unknown here until now.
+
+    Items between it and the last known one are missing. None: no item is missing."""
     info: RealtimeEventInfo
     type: Literal["reconnected"] = "reconnected"
 
 
 @dataclass
 class RealtimeCallDropped:
-    """A call that waited for a person, or its output, went with the session: nothing keeps it."""
+    """A call that waited for a person, or an unsent output, lost at the end of a session without a record."""
 
     call_id: str
     name: str

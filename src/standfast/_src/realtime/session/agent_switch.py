@@ -1,4 +1,4 @@
-"""Whoever asked for another agent and waits until it has taken over, or will not (E6)."""
+"""Callers that wait for a change of agent (E6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standfast._src.realtime.session.call_scope import CallScope
 
 
 class AgentSwitch:
-    """The callers of `update_agent` that wait."""
+    """The waiting callers of `update_agent`."""
 
     def __init__(self, scope: CallScope) -> None:
         self._scope = scope
@@ -19,7 +19,7 @@ class AgentSwitch:
         """By the number of the change."""
 
     def ask_for(self, agent: RealtimeAgent[object]) -> asyncio.Future[None]:
-        """Ask for this agent; done when it has taken over."""
+        """Request a change of agent; return a future for its completion."""
         hands, key = self._scope.hands, self._scope.key_of(agent)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[hands.talk.counter + 1] = future
@@ -27,7 +27,7 @@ class AgentSwitch:
         return future
 
     def tell_outcome(self, one: Shown) -> None:
-        """Tell whoever waited for a change that it was made, or why not."""
+        """Resolve the futures of finished changes, with an error if refused."""
         still_open = {change.number for change in self._scope.hands.talk.changes}
         for number in [number for number in self._waiting if number not in still_open]:
             future = self._waiting.pop(number)
@@ -42,7 +42,7 @@ class AgentSwitch:
                 )
 
     def let_go(self) -> None:
-        """Tell all who still wait that the session is over, so that no agent will take over."""
+        """Fail all pending futures: the session was closed."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(RealtimeStateError("the session was closed", "The agent was not changed."))

@@ -1,4 +1,4 @@
-"""What a person decides about calls that wait: of the voice agent itself, and of agents that it uses as tools."""
+"""Decisions of a person about waiting tool calls, of the voice agent itself and of agents used as tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standfast._src.runs.engine.run import Call, Decision, Run
 
 
 def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, message: str | None) -> None:
-    """Tell the call what was decided; raises ApprovalError if nothing of this id waits.
+    """Record a decision about a tool call; raise ApprovalError if no call of this id is waiting.
 
     With `always`, every waiting call of the same agent's tool is decided, and every later one will be (C16).
     """
@@ -41,7 +41,7 @@ def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, mess
 
 
 def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...], str] | None:
-    """A waiting call of an agent that is used as a tool, the way to it, and the agent that its run knows it by."""
+    """Find a waiting call inside an agent used as a tool: the call, its path, and the agent in the nested run."""
     for outer in scope.hands.talk.waiting:
         for inner, path in asked_inside(outer.child, (outer.id,)) if outer.child is not None else ():
             if inner == call_id:

@@ -1,7 +1,7 @@
-"""The history of a call as applications see it, item by item, in the order of the server.
+"""History of a voice call for an application, item by item, in the server's order.
 
-Items are replaced, never changed. A delta touches one buffer and nothing else, however long the history is; what it
-said is put into its item when somebody looks.
+Items are replaced, never changed. A delta touches only one buffer, however long the history is; its text joins the item
+at the next read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class CallHistory:
         self._cut: set[str] = set()
 
     def items(self) -> list[RealtimeItem]:
-        """All of it, as it is now."""
+        """Return all items in their present state."""
         self._join_transcripts()
         return [self._items[item_id] for item_id in self._order]
 
     def get(self, item_id: str) -> RealtimeItem | None:
-        """One item."""
+        """Return an item, or None."""
         self._join_transcripts()
         return self._items.get(item_id)
 
@@ -50,7 +50,7 @@ class CallHistory:
         pieces = self._transcripts.get(item_id)
         if pieces is None:
             if item_id in self._cut:
-                return  # on its way when the item was interrupted: nobody will hear it
+                return  # in transit when the item was interrupted: it will not be heard
             pieces = self._transcripts[item_id] = []
             if item_id not in self._items:
                 self._insert(AssistantMessageItem(item_id=item_id, content=[AssistantAudio(transcript="")]), None)
@@ -58,7 +58,7 @@ class CallHistory:
         self._dirty.add(item_id)
 
     def set_transcript(self, item_id: str, text: str) -> bool:
-        """What a user said is known; whether that is a new item."""
+        """Store the transcript of a user's speech; return whether the item is new."""
         known = self._items.get(item_id)
         if isinstance(known, UserMessageItem):
             content = [
@@ -75,7 +75,7 @@ class CallHistory:
         return False
 
     def update(self, item: RealtimeItem) -> bool | None:
-        """An item is new or different: True if it is new, None if the update says nothing."""
+        """Add or replace an item; return True if new, None for an update without content."""
         self._join_transcripts()
         item = self._with_transcripts(item)
         known = self._items.get(item.item_id)
@@ -91,7 +91,7 @@ class CallHistory:
         return False
 
     def cut(self, item_id: str, text: str) -> bool:
-        """An item was interrupted: what was heard of it is what it says. Whether there is such an item."""
+        """Reduce an interrupted item to its heard text; return whether the item exists."""
         self._join_transcripts()
         known = self._items.get(item_id)
         if not isinstance(known, AssistantMessageItem):
@@ -106,11 +106,11 @@ class CallHistory:
         return True
 
     def is_cut(self, item_id: str) -> bool:
-        """Whether this item was interrupted: what a server says of it later has words that nobody heard."""
+        """Return whether an item was interrupted: later texts from the server contain unheard words."""
         return item_id in self._cut
 
     def remove(self, item_id: str) -> None:
-        """An item is gone."""
+        """Delete an item."""
         if self._items.pop(item_id, None) is not None:
             self._order.remove(item_id)
         self._transcripts.pop(item_id, None)
@@ -118,7 +118,7 @@ class CallHistory:
         self._cut.discard(item_id)
 
     def finish(self, item_id: str) -> None:
-        """No more words of this item will come."""
+        """End the transcript of an item."""
         self._join_transcripts()
         self._transcripts.pop(item_id, None)
 
@@ -149,7 +149,7 @@ class CallHistory:
         self._order.append(item.item_id)
 
     def _with_transcripts(self, item: RealtimeItem) -> RealtimeItem:
-        """Words that are known already are put where an update has none."""
+        """Fill in known transcripts where an update has none."""
         if isinstance(item, RealtimeToolCallItem | SystemMessageItem):
             return item
         known = self._items.get(item.item_id)
@@ -166,7 +166,7 @@ class CallHistory:
 
 
 def _merge_message(old: RealtimeMessageItem, new: RealtimeMessageItem) -> RealtimeMessageItem:
-    """The update, with what it leaves out and the old item has: texts, transcripts and pictures."""
+    """Merge an update with the old item's texts, transcripts and pictures that the update leaves out."""
     content: list[Any] = []
     if isinstance(new, UserMessageItem):
         content += [part for part in old.content if isinstance(part, InputImage) and part not in new.content]

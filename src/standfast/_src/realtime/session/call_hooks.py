@@ -1,4 +1,4 @@
-"""Hooks that observe a call: which agent talks, and who handed over to whom. Owned like everything else it starts."""
+"""Hooks that observe a voice call: the current agent, and handoffs. Their tasks belong to the session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from standfast._src.realtime.session.call_scope import CallScope
 
 
 class CallHookRunner:
-    """The hooks of one call."""
+    """Runner of a voice call's hooks."""
 
     def __init__(self, scope: CallScope) -> None:
         self._scope = scope
@@ -22,11 +22,11 @@ class CallHookRunner:
         self._is_over = False
 
     def owns(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task runs a hook."""
+        """Return whether a task runs a hook."""
         return task in self._tasks
 
     def agent_started(self, agent: RealtimeAgent[Any]) -> None:
-        """Call the start hooks of an agent that begins its first reply since it took over."""
+        """Call the start hooks of an agent at its first reply after a change."""
         if agent is self._announced:
             return
         self._announced = agent
@@ -39,7 +39,7 @@ class CallHookRunner:
         )
 
     def handed_over(self, before: RealtimeAgent[Any], after: RealtimeAgent[Any]) -> None:
-        """Another agent has taken over."""
+        """Call the handoff hooks after a change of agent."""
         scope = self._scope
         of_run, of_agent = overridden(scope.hooks, "on_handoff"), overridden(before.hooks, "on_handoff")
         self._call(
@@ -70,7 +70,7 @@ class CallHookRunner:
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self, timeout_s: float) -> list[str]:
-        """End what is still running, and start no more; what did not end in time."""
+        """Cancel running hooks and start no more; return a description of each hook still running after the timeout."""
         self._is_over = True
         current = asyncio.current_task()
         running = [task for task in self._tasks if not task.done() and task is not current]

@@ -1,4 +1,4 @@
-"""What this process has of one call besides its data: the agents, the application's context, readers, the transport."""
+"""Live objects of a voice call in this process: agents, the application's context, readers, the transport."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class CallScope:
-    """The live side of one call."""
+    """Live side of a voice call."""
 
     hands: CallReconciler
     offer: ResolvedVoiceAgent | None = None
-    """What the current agent offers; None before the session is entered or fed."""
+    """Resolved current agent; None before the session is entered or fed."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class CallScope:
         self.raw_events = config.get("raw_events", True)
         self.outlets: list[BoundedEventQueue] = []
         self.first_outlet: BoundedEventQueue | None = self.new_outlet()
-        """Where events go before anybody iterates; the first iterator reads it."""
+        """Queue of events before the first iterator, which reads it."""
         self.stats: dict[str, int] = {"audio_dropped_bytes": 0, "raw_events_dropped": 0, "reconnects": 0}
         self.run_config = RunConfig()
         self.seen = Seen()
@@ -99,23 +99,23 @@ class CallScope:
         self.make_sure: Callable[[], Awaitable[None]] = no_memory
         """Returns when the call is certainly still ours (C13)."""
         self.after_take: Callable[[], None] = lambda: None
-        """Called when readers take audio and nobody has looked since: something will have been heard."""
+        """Called at the first audio taken after a look: something will have been heard."""
         self.after_look: Callable[[], None] = lambda: None
         """Called when the output guardrails have looked: audio that was held may be heard."""
 
     @property
     def attached(self) -> bool:
-        """Whether the call belongs to somebody else's connection, and this one only listens in and steers."""
+        """True if another connection owns the call, and this one only listens and steers."""
         return bool(self.model_config.get("call_id"))
 
     @property
     def is_kept(self) -> bool:
-        """Whether a record keeps what waits when the session is closed."""
+        """True if a record keeps waiting calls after the session is closed."""
         return self.memory is not None and self.memory.store is not None
 
     @property
     def restores(self) -> bool:
-        """Whether the transport carries frames, so that the session does everything itself."""
+        """True if the transport carries frames, so that the session itself can restore a conversation."""
         return bool(getattr(self.model, "restores", False))
 
     @property
@@ -124,15 +124,15 @@ class CallScope:
         return self.agent_of(self.hands.talk.agent)
 
     def agent_of(self, key: str) -> RealtimeAgent[Any]:
-        """The agent the call knows by this name."""
+        """Return the agent of a name in the call."""
         return cast("RealtimeAgent[Any]", self._graph.agent(key))
 
     def key_of(self, agent: RealtimeAgent[Any]) -> str:
-        """The name the call knows this agent by."""
+        """Return the name of an agent in the call."""
         return self._graph.key(cast("Agent[Any]", agent))
 
     async def resolve(self, agent: RealtimeAgent[Any], *, initial: bool = False) -> ResolvedVoiceAgent:
-        """What this agent offers."""
+        """Resolve an agent's tools, handoffs and settings."""
         return await resolve(
             agent,
             self.wrapper,
@@ -145,7 +145,7 @@ class CallScope:
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def new_outlet(self) -> BoundedEventQueue:
-        """The queue of one more reader, who sees every event from now on."""
+        """Create the queue of a new reader, for every event from now on."""
         outlet = BoundedEventQueue(
             audio_bytes_max=self.config.get("audio_buffer_bytes", AUDIO_BYTES_MAX),
             control_max=self.config.get("event_buffer_count", CONTROL_MAX),
@@ -158,34 +158,34 @@ class CallScope:
         return outlet
 
     def forget_outlet(self, outlet: BoundedEventQueue) -> None:
-        """Its reader is gone."""
+        """Remove the queue of a finished reader."""
         if outlet in self.outlets:
             self.collect_taken()
             self.outlets.remove(outlet)
 
     def show(self, event: RealtimeSessionEvent) -> None:
-        """Let every reader see this."""
+        """Put an event into every reader's queue."""
         for outlet in self.outlets:
             outlet.put(event)
 
     def show_raw(self, event: RealtimeModelEvent) -> None:
-        """Let every reader see what the transport told, unless nobody wants that."""
+        """Put a raw transport event into every reader's queue, if raw events are wanted."""
         if self.raw_events:
             shown, size = RealtimeRawModelEvent(event, self.info), raw_size(event)
             for outlet in self.outlets:
                 outlet.put_raw(shown, size)
 
     def error(self, error: object) -> None:
-        """Show that something went wrong; the call goes on."""
+        """Show an error to the readers; the call continues."""
         self.show(RealtimeError(error, self.info))
 
     def drop_audio(self, item_id: str) -> None:
-        """Nobody wants to hear this item any more."""
+        """Drop an item's audio from all queues."""
         for outlet in self.outlets:
             outlet.forget_audio(item_id)
 
     def drop_all_audio(self) -> None:
-        """Nobody may hear anything of this call here any more."""
+        """Drop all audio from all queues."""
         for outlet in self.outlets:
             outlet.forget_audio(None)
 
@@ -196,7 +196,7 @@ class CallScope:
             outlet.wake()
 
     def _note_dropped(self, dropped: list[RealtimeAudio]) -> None:
-        """A slow reader had to drop this: nobody will hear what no other reader has taken or still can take."""
+        """Record audio dropped by a slow reader as unheard, unless another reader has taken it or still can."""
         exchange = self.hands.exchange
         self.collect_taken()  # what was taken before it has no gaps
         for event in dropped:
@@ -208,22 +208,21 @@ class CallScope:
                 exchange.playback.miss(event.item_id, size / exchange.out_rate)
 
     def take(self, event: RealtimeAudio, before: RealtimeAudio | None) -> None:
-        """A reader has taken some audio, the first of a stretch of this item: from now on it is being heard.
+        """Record the first audio of a stretch taken by a reader: its playback begins now.
 
-        The rest of a stretch only leaves word with its reader (`BoundedEventQueue.taken`), which is collected when
-        somebody asks
-        what was heard. `before` is where the reader's stretch of another item ended.
+        The rest of a stretch is only noted at its reader (`BoundedEventQueue.taken`), and collected at the next query
+        about heard audio. `before` is the end of the reader's stretch of another item.
         """
         if before is not None:
             self._reach(before, before.end)
         self._reach(event, len(event.audio.data))  # what lies before it may have been dropped
 
     def _reach(self, event: RealtimeAudio, at_most: int) -> None:
-        """Somebody has come to the end of this in its item, and has taken at most so many bytes before that."""
+        """Advance an item's playback to a reader's position, by at most `at_most` bytes taken before it."""
         exchange, item_id = self.hands.state, event.item_id
         buffer = exchange.buffers.get(item_id)
         if buffer is None:
-            return  # it is history: nobody asks any more how much of it was heard
+            return  # it is history: its heard duration is no longer needed
         new = event.end - buffer.taken_bytes
         if new <= 0:
             return  # another reader was first
@@ -243,7 +242,7 @@ class CallScope:
                 self._reach(event, event.end)
 
     def book(self) -> ApprovalBook:
-        """Every decision of this call."""
+        """Return all decisions of the call."""
         return self.wrapper.approvals
 
 

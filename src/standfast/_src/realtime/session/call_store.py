@@ -1,7 +1,7 @@
-"""A call's memory: its record in a run store, and the session that its settled items go to (E14).
+"""Storage of a voice call: its record in a run store, and the session of its settled items (E14).
 
-The record is saved before anything of it is appended, or in the same step where one store has both, so a session only
-ever receives what a saved call knows. Both are fenced: the record by its revision, and both by a lease on the session
+The record is saved before any of its items is appended, or in the same step if one store has both, so a session only
+receives items that a saved call knows. Both are fenced: the record by its revision, and both by a lease on the session
 with a ttl of seconds.
 """
 
@@ -24,7 +24,7 @@ from standfast._src.sessions.protocol import Session
 
 
 class CallStore:
-    """What a call with a session has beyond one without."""
+    """Storage of a voice call with a session."""
 
     def __init__(self, session: Session, *, lease_ttl_s: float, lease_wait_s: float) -> None:
         self.session = session
@@ -54,12 +54,12 @@ class CallStore:
         return history, seen
 
     def start(self, talk: VoiceCall) -> None:
-        """A new call: nothing of it is saved yet."""
+        """Begin the record of a new call, with nothing saved yet."""
         if self.store is not None:
             self._saver = RunSaver(self.store, VoiceCallRecord, hold=self.hold, needed=True)
 
     async def load(self, run_id: str) -> tuple[VoiceCall, int] | None:
-        """A saved call and how many of its items the session has; None if there is none of this id."""
+        """Load a saved call and the number of its items in the session; None for an unknown id."""
         if self.store is None:
             raise RunStateError(
                 f"{type(self.session).__name__} keeps no runs, so it has no call to go on with",
@@ -79,17 +79,19 @@ class CallStore:
         return talk, await self.hold.stored_count(run_id, talk.stored)
 
     async def save(self, talk: VoiceCall) -> None:
-        """Return when this call, or a later state of it, is saved. Raises RunClaimedError if it is another's now."""
+        """Save the call; return once this or a later state is saved. Raises RunClaimedError if another process owns the
+        call.
+        """
         if self._saver is not None:
             await self._saver.save(talk)
 
     @property
     def saves_with_items(self) -> bool:
-        """Whether items and the record are written in one step: then storing something is saving, too."""
+        """True if items and the record are written in one step: then storing items also saves the record."""
         return self._saver is not None and self._saver.beside is not None
 
     async def append(self, talk: VoiceCall, upto: int) -> None:
-        """Store the settled items up to there, each once; where one store has both, the call that has them as well."""
+        """Append the settled items up to `upto`, each once, together with the record if one store has both."""
         items = [entry.item for entry in talk.ledger[talk.stored : upto]]
         if self._saver is None or self._saver.beside is None:
             await self.hold.append(items, writer=talk.run_id, start=talk.stored)

@@ -1,4 +1,4 @@
-"""Ending a voice session: everything it owns is ended in order, whoever asks for it and how often (E2, E3)."""
+"""Closing of a voice session: releases everything in order, for any number of concurrent closers (E2, E3)."""
 
 from __future__ import annotations
 
@@ -45,22 +45,24 @@ class SessionCloser:
         scope.refuse_late = self._refuse_late
 
     def begin(self) -> asyncio.Task[None]:
-        """The one task that ends the session; made by whoever asks first."""
+        """Return the only closing task; the first closer creates it."""
         if self._task is None or (self._task.done() and self._standing.state != "closed"):
             if self._task is None:
-                self._report_dropped()  # before readers are told that it is over
+                self._report_dropped()  # before readers learn that the session is over
             self._standing.move("closing")
             self._task = asyncio.get_running_loop().create_task(self._close())
             self._task.add_done_callback(ignore_exception)
         return self._task
 
     def is_own(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether this task belongs to the session, or one that waits for it does: then it would wait for itself."""
+        """Return whether a task, or a task waiting for it, belongs to the session: such a task must not await the
+        closing.
+        """
         owners = (self._entering, self._scope.hands, self._observing)
         return any(owner.owns(one) for one in waiting_tasks(task) for owner in owners)
 
     async def _refuse_late(self) -> None:
-        """Raise if the session is over. A connection that opened after its work was stopped is closed again."""
+        """Raise if the session is over. A connection opened after its work was stopped is closed again."""
         if not self._standing.is_over:
             return
         if self._has_stopped and self._task is not None:
@@ -69,7 +71,7 @@ class SessionCloser:
         raise closed_while_connecting()
 
     async def release_late(self) -> None:
-        """Release a lease that an entry took after the closing had stopped waiting for it."""
+        """Release a lease acquired by an entry after the closing had stopped waiting for it."""
         if self._has_stopped and self._scope.memory is not None:
             await self._scope.memory.release()
 
@@ -79,7 +81,7 @@ class SessionCloser:
         await self._stop_work()
         problems: list[BaseException] = []
         failure = self._failure()
-        # Nobody has hung up on a call that only lost its connection: whoever takes it over goes on with it.
+        # A call that only lost its connection is not hung up: the process that takes it over continues it.
         hang_up = self.hangs_up and not isinstance(failure, ConnectionLostError)
         problem = await self._keeping.end(failure, hang_up=hang_up)
         if problem is not None:
@@ -120,7 +122,7 @@ class SessionCloser:
         hands.stopped = self._has_stopped = True
 
     def _report_dropped(self) -> None:
-        """Report what waits, or could not be sent, as dropped where no record keeps it (E2)."""
+        """Report waiting calls and unsent outputs as dropped if no record keeps them (E2)."""
         scope, talk = self._scope, self._scope.hands.talk
         if scope.is_kept:
             return

@@ -1,4 +1,4 @@
-"""Connections of a call: making one, sending what the server lacks, losing one and making the next (E13)."""
+"""Connections of a voice call: connect, send missing frames, lose a connection and make the next (E13)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READY_TIMEOUT_S = 15.0  # a server confirms settings at once; one that is silent
 
 
 class ConnectionManager:
-    """The connections of one call, one after the other."""
+    """Successive connections of a voice call."""
 
     def __init__(self, scope: CallScope, *, has_session: bool) -> None:
         self._scope = scope
@@ -50,7 +50,7 @@ class ConnectionManager:
         """Called when everything has been sent: from now on the server is waited for."""
         self.on_restored: Callable[[], None] | None = None
         self.waiters: dict[str, asyncio.Future[None]] = {}
-        """Whoever waits until a message is sent, where the transport alone can say so."""
+        """Callers waiting until a message is sent, if only the transport can tell."""
         self._failures: dict[str, int] = {}
 
     # --- making one --------------------------------------------------------------------------------------------------
@@ -100,12 +100,12 @@ class ConnectionManager:
             self.receive(frame)
 
     def _own_items(self) -> list[tuple[str, Item]]:
-        """The items of this call that the session had when this process began, with their ids."""
+        """Return this call's items in the session at the start of this process, with their ids."""
         own = self._scope.hands.talk.ledger[: self.history_upto]
         return [(str((entry.extra or {}).get("id")), entry.item) for entry in own]
 
     async def wait_until_ready(self) -> None:
-        """Return when the server has taken the settings; raise what it says if it has not."""
+        """Wait until the server has accepted the settings; raise its refusal."""
         exchange = self._scope.hands.exchange
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
@@ -163,7 +163,7 @@ class ConnectionManager:
     # --- what is received --------------------------------------------------------------------------------------------
 
     def receive(self, frame: Mapping[str, Any]) -> None:
-        """A frame of the server that is no delta."""
+        """Process a server frame other than a delta."""
         scope = self._scope
         exchange = scope.hands.exchange
         if exchange.link is None:
@@ -193,14 +193,14 @@ class ConnectionManager:
             self.on_restored()
 
     def note(self, one: Shown) -> None:
-        """Remember what the next `reconnected` event reports."""
+        """Collect facts for the next `reconnected` event."""
         if one.name == "cut_off":
             self._cut.append(one.of)
         elif one.name == "gap":
             self._gap = one.of
 
     def lost(self, code: int | None, reason: str | None, error: BaseException | None = None) -> None:
-        """The connection is gone: the next one is made, or the call ends."""
+        """Handle the loss of the connection: make the next one, or end the call."""
         scope = self._scope
         link = scope.hands.exchange.link
         if link is None or scope.hands.stopped:
@@ -233,14 +233,14 @@ class ConnectionManager:
     # --- what is sent ------------------------------------------------------------------------------------------------
 
     async def write(self, effect: Do) -> None:
-        """Send what the server lacks, in order, until it lacks nothing."""
+        """Send all missing frames, in order."""
         scope = self._scope
         while True:
             link = scope.hands.exchange.link
             if link is None or not scope.hands.connected or effect.key != f"write/{link.epoch}":
                 return
             if scope.hands.in_doubt:
-                return  # it is due again when the store has said whose the call is
+                return  # it is due again once the store has confirmed the owner of the call
             frames = scope.hands.frames()
             if not frames:
                 self.last_heard = max(self.last_heard, scope.hands.now())
@@ -268,13 +268,15 @@ class ConnectionManager:
         return True
 
     async def send_frame(self, body: dict[str, Any]) -> None:
-        """Hand one frame to the connection."""
+        """Send a frame over the connection."""
         kind = str(body["type"])
         rest = {name: value for name, value in body.items() if name != "type"}
         await self._scope.model.send_event(RealtimeModelSendRawMessage({"type": kind, "other_data": rest}))
 
     async def _send_plainly(self, link: OpaqueConnection, frame: Frame) -> bool:
-        """Tell a transport that sees to replies itself. What it could not send is tried again; nothing runs again."""
+        """Send through a transport that handles replies itself. A failed send is retried; a tool call never
+        runs again.
+        """
         scope = self._scope
         kind, _, rest = frame.key.partition("/")
         turn = link.turn
@@ -306,7 +308,7 @@ class ConnectionManager:
         kind, _, rest = frame.key.partition("/")
         waiter = self.waiters.pop(rest, None)
         if waiter is not None and not waiter.done():
-            waiter.set_exception(error)  # whoever typed it is told, and may type it again
+            waiter.set_exception(error)  # raised in the sender, which may send the message again
             scope.hands.tell(Removed(rest))
             return True
         scope.error({"message": f"Sending failed: {frame.key}", "error": error})
@@ -324,7 +326,7 @@ class ConnectionManager:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def recycle_at(self) -> float | None:
-        """When, by the loop's clock, a new connection should be made before the provider ends this one."""
+        """Return the loop time for a new connection, before the provider ends this one; None if not needed."""
         link = self._scope.hands.exchange.link
         if link is None or not self.reconnects or link.expires_at is None or link.attached:
             return None
@@ -352,7 +354,7 @@ def _cannot_tell(model: RealtimeModel) -> UserError:
 
 
 def settings_refused_error(error: object) -> ConnectionRefusedByServerError:
-    """What a server that does not take the first settings said."""
+    """Build the error for a server's refusal of the first settings."""
     said = error.get("message") if isinstance(error, dict) else error
     made = ConnectionRefusedByServerError(f"the server refused the settings: {said}", "Correct the model settings.")
     made.__cause__ = error if isinstance(error, BaseException) else None

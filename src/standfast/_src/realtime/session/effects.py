@@ -1,4 +1,4 @@
-"""Carrying out what a call is due: tool calls and handoffs, the looks of guardrails, changes of agents.
+"""Performers of a voice call's effects: tool calls, handoffs, checks by guardrails, changes of agent.
 
 The path of one tool call is `_src.tools.tool_call`, shared with text runs; here is what belongs to a voice call.
 """
@@ -75,7 +75,7 @@ class _CallHooks(RunHooksBase[Any, Any]):
 
 
 class _OwnedCall:
-    """One call of a voice call, as the desk sees its owner."""
+    """A tool call's owner, for the execution of tool calls."""
 
     def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
         self._scope, self._tool = scope, tool
@@ -106,7 +106,9 @@ class _OwnedCall:
 
 
 async def begin(scope: CallScope, call_id: str, on_unknown: str = "report") -> None:
-    """Return when it is saved that this call begins, and the voice call is still ours: then it may begin (C13)."""
+    """Save the begin of a tool call and confirm that this process owns the voice call; only then may the tool run
+    (C13).
+    """
     await scope.make_sure()
     scope.hands.tell(Began(call_id, on_unknown))
     await scope.hands.wait_until_saved()
@@ -116,7 +118,7 @@ async def begin(scope: CallScope, call_id: str, on_unknown: str = "report") -> N
 
 
 class EffectPerformer:
-    """The performers of one call's effects."""
+    """Performers of a voice call's effects."""
 
     def __init__(self, scope: CallScope) -> None:
         self._scope = scope
@@ -126,9 +128,10 @@ class EffectPerformer:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def run(self, effect: Do) -> None:
-        """Carry out one call, and tell what it came to or that it waits.
+        """Execute a tool call, and record its output or its wait for a person.
 
-        It is due until it comes to something: so it must, whoever's code fails on the way, or it would be run again.
+        It stays due until one of them: so any failure on the way must be recorded as an output, or the call would run
+        again.
         """
         one = self._scope.hands.talk.call(effect.of)
         if one is None:
@@ -143,12 +146,12 @@ class EffectPerformer:
             self._gave_up(one, error)
 
     def _is_cancelled(self) -> bool:
-        """Whether this was meant: else the code that runs here has raised a cancellation of its own."""
+        """Return whether the session cancelled this task; else the application's code raised CancelledError itself."""
         task = asyncio.current_task()
         return self._scope.hands.stopped or task is None or task.cancelling() > 0
 
     def _gave_up(self, one: OpenCall, error: BaseException) -> None:
-        """Something around a tool failed that no tool's failure function sees. The call stays due until it returns."""
+        """Record a failure around a tool, outside its failure function. The call stays due until it has an output."""
         scope = self._scope
         if scope.hands.is_refused or scope.hands.stopped or scope.hands.talk.call(one.call.id) is None:
             return
@@ -230,7 +233,7 @@ class EffectPerformer:
         return self._record_output(one, tool, offer, FAILED)
 
     async def offer_of(self, one: OpenCall) -> ResolvedVoiceAgent:
-        """What was offered when the call arrived; after a takeover, what its agent offers now."""
+        """Return the tools offered at the call's arrival; after a takeover, those its agent offers now."""
         scope = self._scope
         offer = scope.offers.get(one.call.id)
         if offer is None:
@@ -280,7 +283,7 @@ class EffectPerformer:
         return ChildRunner(self._children, nested, one.call, parent, record, is_saved)
 
     async def settle(self, effect: Do) -> None:
-        """A call had begun when its process died. Its tool's policy decides; it is never run again silently."""
+        """Settle a call that had begun when its process crashed, by the tool's policy. It never runs again silently."""
         scope = self._scope
         one = scope.hands.talk.call(effect.of)
         if one is None:
@@ -323,7 +326,7 @@ class EffectPerformer:
         scope.hands.happen(lambda exchange, now: exchange.change(key, now, call_id=call.id, text=text))
 
     async def resolve(self, effect: Do) -> None:
-        """Find out what the agent that was asked for offers; a failure leaves the old one (E6)."""
+        """Resolve the requested agent; a failure keeps the old one (E6)."""
         scope = self._scope
         try:
             offer = await scope.resolve(scope.agent_of(effect.of))
@@ -340,7 +343,7 @@ class EffectPerformer:
     # --- guardrails --------------------------------------------------------------------------------------------------
 
     async def judge(self, effect: Do) -> None:
-        """Let the output guardrails look at what was said so far; one that raises is skipped, or counts as a trip."""
+        """Run the output guardrails over the text so far. A raising guardrail is skipped, or counts as a trip."""
         scope = self._scope
         part = scope.hands.talk.part(effect.of)
         if part is None:
@@ -383,7 +386,7 @@ def output_guardrails(scope: CallScope, agent: RealtimeAgent[Any]) -> list[Any]:
 
 
 def text_of(output: object) -> str:
-    """A tool's output as this wire takes it: text as it is, anything else as JSON where that is possible."""
+    """Convert a tool's output to the wire's text: text unchanged, other values as JSON if possible, else by `str`."""
     if isinstance(output, str):
         return output
     plain = output

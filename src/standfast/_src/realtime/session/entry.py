@@ -1,4 +1,4 @@
-"""The entry of a voice session: one task of its own, which closing the session cancels and awaits (E1, E3)."""
+"""Entry into a voice session: a task of its own, cancelled and awaited by closing (E1, E3)."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from standfast._src.base.errors import RealtimeStateError
 
 
 class Entering:
-    """The entry under way, if there is one."""
+    """The entry under way, if any."""
 
     def __init__(self) -> None:
         self._task: asyncio.Future[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this in a task of its own. Cancelling the caller cancels it and waits for it."""
+        """Run the entry in its own task. Cancelling the caller cancels and awaits the task."""
         (self._task,) = side_by_side([work])
         await self._task
 
     def owns(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task is the entry."""
+        """Return whether a task is the entry."""
         return task is not None and task is self._task
 
     async def stop(self, timeout_s: float) -> list[str]:
-        """Cancel the entry and wait for its end, at most so long; its name if it runs even then."""
+        """Cancel the entry and wait until the timeout; return its name if still running."""
         task = self._task
         if task is None or task.done():
             return []
@@ -36,5 +36,5 @@ class Entering:
 
 
 def closed_while_connecting() -> RealtimeStateError:
-    """Build the error for the caller of `enter` whose session another task, or code of the entry, has closed."""
+    """Build the error for a caller of `enter` whose session was closed by another task, or by code of the entry."""
     return RealtimeStateError("this session was closed while connecting", "Make a new one with RealtimeRunner.run().")

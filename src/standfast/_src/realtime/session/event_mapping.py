@@ -1,4 +1,4 @@
-"""From what a transport tells and what the call makes of it to the events that readers see (spec 1.8)."""
+"""Mapping of transport events and transitions of the call to the events for readers (spec 1.8)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DELTAS = frozenset(
 
 
 class EventMapper:
-    """What one call shows."""
+    """Producer of a voice call's events."""
 
     def __init__(
         self, scope: CallScope, exchange: LiveCall, connecting: ConnectionManager, observing: CallHookRunner
@@ -73,7 +73,7 @@ class EventMapper:
     # --- what a transport tells --------------------------------------------------------------------------------------
 
     def receive(self, event: RealtimeModelEvent) -> bool:
-        """One event of the transport; whether it was only a delta. Nothing here waits."""
+        """Process a transport event without waiting; return whether it was only a delta."""
         if type(event) is RealtimeModelTranscriptDeltaEvent or type(event) is RealtimeModelOutputTextDeltaEvent:
             self._words(event)
             return True
@@ -122,7 +122,7 @@ class EventMapper:
         self._scope.hands.happen(lambda exchange, now: [one for told in found for one in exchange.tell(told, now)])
 
     def audio(self, event: RealtimeModelAudioEvent) -> None:
-        """Some audio: a count, and one event for every reader."""
+        """Count a piece of audio and put an event into every reader's queue."""
         exchange, item_id, size = self._exchange, event.item_id, len(event.data)
         buffer, link = exchange.buffers.get(item_id), exchange.link
         if buffer is not None and link is not None and not link.unwanted:
@@ -219,7 +219,7 @@ class EventMapper:
             )
 
     def _interrupted_by_transport(self, item_id: str, index: int) -> None:
-        """A transport that answers interruptions itself says what must stop."""
+        """Stop an item's playback for a transport that handles interruptions itself."""
         scope = self._scope
         exchange = scope.hands.exchange
         if isinstance(exchange.link, OpaqueConnection):
@@ -241,7 +241,7 @@ class EventMapper:
     # --- what the call makes of it -----------------------------------------------------------------------------------
 
     def shown(self, found: list[Shown]) -> None:
-        """Show readers one thing that happened to the call."""
+        """Show transitions of the call to the readers."""
         for one in found:
             self._connecting.note(one)
             self._one(one)
@@ -283,7 +283,7 @@ class EventMapper:
         return [one for one in found if one is not None]
 
     def _approval_inside(self, call_id: str, path: tuple[str, ...]) -> RealtimeToolApprovalRequired | None:
-        """The question of an agent that is used as a tool."""
+        """Build the approval request of an agent used as a tool."""
         scope = self._scope
         one = scope.hands.talk.call(path[0])
         offer = scope.offers.get(path[0]) or scope.offer
@@ -338,7 +338,7 @@ class EventMapper:
             self._history(None)
 
     def _heard(self, item_id: str) -> str:
-        """What was heard of an item: one that was complete has become history in the moment it was cut."""
+        """Return the heard text of an item; a complete item became history at the moment of its cut."""
         talk = self._scope.hands.talk
         part = talk.part(item_id)
         if part is not None:
@@ -346,10 +346,10 @@ class EventMapper:
         for entry in reversed(talk.ledger):
             if (entry.extra or {}).get("id") == item_id:
                 return str(entry.item["content"])
-        return ""  # nothing of it was heard, so it is not there
+        return ""  # unheard items are not in the history
 
     def switch_agent(self, before: RealtimeAgent[Any], after: RealtimeAgent[Any]) -> None:
-        """Another agent is current: what it offers counts for calls that arrive from now on."""
+        """Use the new agent's tools for calls that arrive from now on."""
         scope = self._scope
         numbers = sorted(scope.changing)
         for number in numbers:

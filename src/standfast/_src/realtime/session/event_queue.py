@@ -1,8 +1,8 @@
-"""What one reader of a session has not read yet: bounded, whatever the reader does (E12).
+"""Bounded queue of a reader's unread events (E12).
 
-Audio has its own bound: past it the oldest is dropped, counted, and reported where it is missing. Raw events have
-theirs and are dropped silently, only counted. A newer history replaces one that waits. Everything else is kept up to a
-bound; past it this reader ends, after what waits, and nobody else notices.
+Audio has its own bound: past it the oldest is dropped, counted, and reported at the gap. Raw events have their own
+bound and are dropped silently, only counted. A newer history replaces a queued one. All other events are kept up to a
+bound; past it this reader ends, after its queued events, without effect on other readers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ AUDIO_BYTES_MAX = 480_000
 CONTROL_MAX = 10_000
 """More than the items of any history that is given to a new connection."""
 RAW_MAX = 2_000
-"""Raw events are for people who look for a mistake: whoever reads slowly loses the oldest, and the call goes on."""
+"""Bound of raw events, which are for debugging: a slow reader loses the oldest, and the call continues."""
 
 
 class BoundedEventQueue:
-    """The queue of one reader."""
+    """Queue of a reader."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class BoundedEventQueue:
         self.audio_bytes = self.raw_bytes = self.raw_count = self.control_count = 0
         self.audio_dropped_bytes = self.raw_dropped = 0
         self.waiter: asyncio.Future[None] | None = None
-        """Set while the reader waits; done when something is put, or somebody wakes it."""
+        """Set while the reader waits; done at the next event, or by `wake`."""
         self._history: RealtimeHistoryUpdated | None = None
         self.over = False
         """Whether this reader fell too far behind and gets nothing more."""
@@ -63,7 +63,7 @@ class BoundedEventQueue:
     # --- putting -----------------------------------------------------------------------------------------------------
 
     def put(self, event: RealtimeSessionEvent) -> None:
-        """Keep an event that is neither audio nor raw."""
+        """Queue an event other than audio and raw events."""
         if self.over:
             return
         if type(event) is RealtimeHistoryUpdated:
@@ -104,7 +104,7 @@ class BoundedEventQueue:
             self._drop_audio()
 
     def _forget_raw(self) -> None:
-        """Forget the older half of what is raw, in one walk, so that each event is walked over a few times at most."""
+        """Drop the older half of the raw events in one pass, so that each event is visited only a few times."""
         keep, self.raw_bytes = self.raw_count // 2, 0
         drop = self.raw_count - keep
         kept: deque[RealtimeSessionEvent] = deque()
@@ -119,7 +119,7 @@ class BoundedEventQueue:
         self._queue, self.raw_count = kept, keep
 
     def _drop_audio(self) -> None:
-        """Drop the oldest audio until half of the bound is free; a report stands where it is missing."""
+        """Drop the oldest audio until half of the bound is free, leaving a report at each gap."""
         dropped: list[RealtimeAudio] = []
         kept: deque[RealtimeSessionEvent] = deque()
         report: RealtimeAudioDropped | None = None
@@ -139,11 +139,11 @@ class BoundedEventQueue:
         self._dropped(dropped)
 
     def holds(self, event: RealtimeAudio) -> bool:
-        """Whether this audio still waits for its reader."""
+        """Return whether a piece of audio is still queued."""
         return not self.over and (event is self.next_audio or any(one is event for one in self._queue))
 
     def forget_audio(self, item_id: str | None) -> None:
-        """Forget the audio of an item that was interrupted, or all: nobody wants to hear it any more."""
+        """Drop the queued audio of an interrupted item, or of all items."""
         if self.next_audio is not None and item_id in (None, self.next_audio.item_id):
             self.next_audio = None
         if not self.audio_bytes:
@@ -156,7 +156,9 @@ class BoundedEventQueue:
     # --- taking ------------------------------------------------------------------------------------------------------
 
     def get(self) -> RealtimeSessionEvent | None:
-        """The next event; None if there is none. Raises SlowConsumerError when this reader has read all it gets."""
+        """Return the next event or None. Raises SlowConsumerError after the last event of a reader that was
+        too slow.
+        """
         queue = self._queue
         if not queue:
             if self.over:
@@ -184,14 +186,14 @@ class BoundedEventQueue:
         return event
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Wake the waiting reader."""
         waiter, self.waiter = self.waiter, None  # once is enough for a burst
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
 
 def raw_size(event: object) -> int:
-    """How much audio a raw event holds, in bytes."""
+    """Count the bytes of audio in a raw event."""
     data = getattr(event, "data", None)
     if type(data) is bytes:
         return len(data)

@@ -1,4 +1,4 @@
-"""Readers of a session: each sees every event, and ends with the session or when it falls too far behind."""
+"""Readers of a session: each gets every event, and ends with the session or when too far behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standfast._src.realtime.session_events import RealtimeAudio, RealtimeSessio
 
 
 class EventIterator:
-    """One reader of a session: sees every event from when it began, and ends with the session."""
+    """A reader of a session: gets every event from its creation on, and ends with the session."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class EventIterator:
         self._scope, self._outlet = scope, outlet
         self._is_over, self._failure, self._close = is_over, failure, close
         self._take = scope.take
-        # Whoever leaves the loop early does not say so: then nothing must be kept for them.
+        # A reader that leaves the loop early does not announce it: its queue must then be freed.
         weakref.finalize(self, scope.forget_outlet, outlet)
 
     def __aiter__(self) -> EventIterator:
@@ -45,7 +45,7 @@ class EventIterator:
         while True:
             event = outlet.get()
             if event is not None:
-                if type(event) is RealtimeAudio:  # nobody wants raw events
+                if type(event) is RealtimeAudio:  # no raw events are wanted
                     before = outlet.taken
                     outlet.taken = event
                     if before is None or before.item_id != event.item_id:
@@ -61,7 +61,7 @@ class EventIterator:
                     outlet.waiter = None
 
     async def _end_if_over(self) -> None:
-        """Raise what ends the reading, if something does: why the call cannot go on, or that it is over."""
+        """Raise the error that ended the call, or StopAsyncIteration if the session is over."""
         error = self._failure()
         if error is not None:
             await self._close()

@@ -1,4 +1,4 @@
-"""Where a voice session stands, and which ways lead from there. The diagram in the docs is drawn from this table."""
+"""States of a voice session, and the allowed transitions. The diagram in the docs is drawn from this table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ WAYS: dict[State, dict[State, str]] = {
 
 
 class Lifecycle:
-    """The state of one session."""
+    """State of a session."""
 
     def __init__(self) -> None:
         self.state: State = "new"
 
     def move(self, to: State) -> None:
-        """Go on to another state; one that no way leads to from here is a fault of ours."""
+        """Change to another state; a forbidden transition is a defect of standfast."""
         assert to in WAYS[self.state], f"no way from {self.state} to {to}"
         self.state = to
 
     @property
     def is_over(self) -> bool:
-        """Whether it is being closed, or is."""
+        """True while closing, and when closed."""
         return self.state in ("closing", "closed")

@@ -1,4 +1,4 @@
-"""Keeping a call: taking it over or beginning it, saving it while it goes on, and what is kept when it is hung up."""
+"""Persistence of a voice call: begin or take over, save during the call, and keep the rest at its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError, SessionClosedE
 
 
 class CallPersistence:
-    """What one call does with its memory."""
+    """Storage operations of a voice call."""
 
     def __init__(self, scope: CallScope, connecting: ConnectionManager, *, resumes: bool) -> None:
         self._scope, self._connecting, self._resumes = scope, connecting, resumes
@@ -33,7 +33,7 @@ class CallPersistence:
         """Whether the call was there before this session."""
 
     async def begin(self, memory: CallStore, *, connect: bool) -> None:
-        """Take the session and read it; take the call over if there is one of this id, else begin it."""
+        """Acquire and read the session; take over the call of this id if saved, else begin it."""
         scope, hands = self._scope, self._scope.hands
         run_id = hands.talk.run_id
         history, scope.seen = await memory.begin(
@@ -64,14 +64,15 @@ class CallPersistence:
         hands.saves_with_items = memory.saves_with_items
         hands.was_away = lambda: memory.hold.was_away
         memory.hold.tell_when_lost(hands.wake_reconciler)  # its lease counts as doubtful from then on
-        await memory.save(hands.talk)  # from here on the call is ours: whoever had it before is refused
+        await memory.save(hands.talk)  # from here on this process owns the call: its previous owner is refused
         scope.wake_reconciler()
         hands.note_saved(hands.version)
 
     async def make_sure(self) -> None:
-        """Return when the call is certainly ours (C13); if it is another's, it ends here and that is raised.
+        """Confirm with the store that this process owns the call (C13); if not, end the call here and raise.
 
-        Asked before a call begins, before a process that stood still sends anything, and when a lease was lost.
+        Needed before a tool call begins, before a process that was suspended sends anything, and after the loss of a
+        lease.
         """
         hands, memory = self._scope.hands, self._scope.memory
         if memory is None or not hands.has_memory:
@@ -85,11 +86,11 @@ class CallPersistence:
     # --- performers --------------------------------------------------------------------------------------------------
 
     async def ours(self, _: Do) -> None:
-        """Find out whose the call is."""
+        """Performer of the effect that confirms the owner of the call."""
         await self.make_sure()
 
     async def save(self, _: Do) -> None:
-        """Save the call as it is now."""
+        """Save the present state of the call."""
         hands, memory = self._scope.hands, self._scope.memory
         assert memory is not None
         version = hands.version
@@ -98,7 +99,7 @@ class CallPersistence:
         hands.note_saved(version)
 
     async def append(self, _: Do) -> None:
-        """Store what is settled; a session only ever receives what the saved call knows."""
+        """Store settled items; a session only receives items that the saved call knows."""
         hands, memory = self._scope.hands, self._scope.memory
         assert memory is not None
 
@@ -111,7 +112,9 @@ class CallPersistence:
             try:
                 await memory.append(hands.talk, upto)
             except SessionConflictError:
-                await memory.save(hands.talk)  # another has the call, and stores in its name: this says so
+                await memory.save(
+                    hands.talk
+                )  # another process owns the call and stores in its name: saving raises that error
                 raise
             if memory.saves_with_items:
                 hands.note_saved(version)
@@ -120,7 +123,7 @@ class CallPersistence:
         await self._until_done(store)
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Try again while a store is away: the call goes on meanwhile. Being refused for good is raised."""
+        """Retry while the store is unreachable; the call continues meanwhile. A final refusal is raised."""
         delay = RETRY_S_FIRST
         while True:
             try:
@@ -137,7 +140,7 @@ class CallPersistence:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def end(self, failure: BaseException | None, *, hang_up: bool) -> BaseException | None:
-        """Keep what was heard and what waits, and give the session back; what went wrong with that, if anything."""
+        """Store heard items and waiting calls, and release the session; return the error of it, if any."""
         scope, hands, memory = self._scope, self._scope.hands, self._scope.memory
         if memory is None:
             return None

@@ -1,8 +1,8 @@
-"""The reconciling loop of a call: what is due is under way, what is no longer due is stopped, and one owner knows all.
+"""Reconciler of a voice call: starts due effects, stops effects that are no longer due, and owns all tasks.
 
-`tell` never waits: a transport's reader must not stand still because a store is slow. Saving is work like any other;
-only that a call begins, and an append, wait for it. Every task is started by this loop, in a copy of the context that
-the session was entered with (E15), and none outlives `stop`.
+`tell` never waits: a transport's reader must not block because a store is slow. Saving is an effect like any other;
+only the begin of a tool call and an append wait for it. This loop starts every task, in a copy of the context in which
+the session was entered (E15), and none outlives `stop`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REST_S_FIRST, REST_S_MAX = 0.05, 5.0
 
 
 class CallReconciler(Reconciler[LiveCall, Event, Do]):
-    """Drives one call."""
+    """Reconciler of a voice call."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
 
     @property
     def exchange(self) -> LiveCall:
-        """The call and its connection."""
+        """The call with its connection."""
         return self.state
 
     @property
     def talk(self) -> VoiceCall:
-        """The call as it is now."""
+        """Present state of the call."""
         return self.state.talk
 
     def now(self) -> float:
-        """The time that playback and watchdogs go by."""
+        """Return the loop time, used for playback and timeouts."""
         return asyncio.get_running_loop().time()
 
     def tell(self, event: Event) -> None:
@@ -84,7 +84,7 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         self.happen(lambda exchange, now: exchange.tell(event, now))
 
     def happen(self, work: Callable[[LiveCall, float], list[Shown] | None]) -> None:
-        """Let something happen to the call and its connection, show what follows, look again at what is due."""
+        """Apply work to the call and its connection, show the results, and reconcile again."""
         exchange, now = self.state, self.now()
         before = exchange.talk
         shown = list(work(exchange, now) or ())
@@ -96,7 +96,7 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         self.wake_reconciler()
 
     def wake_reconciler(self) -> None:
-        """Compare what is due with what is under way, soon."""
+        """Schedule a comparison of due effects with running ones."""
         self._news.set()
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
@@ -106,7 +106,7 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         return exchange
 
     async def wait_until_saved(self) -> None:
-        """Return when everything that happened so far is saved, where there is a store."""
+        """Wait until all events so far are saved, if there is a store."""
         if self._refusal is not None:
             raise self._refusal
         if not self.has_memory or self.saved_version >= self.version:
@@ -132,11 +132,11 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         if link is not None and self.connected and (link.active or link.creating or exchange.talk.asks):
             return True
         exchange.fold()
-        # What nobody has taken nobody hears: that is not waited for.
+        # Audio that no reader has taken is not heard, so there is no wait for it.
         return any(part.is_playing and exchange.playback.ends_at(part.id) for part in exchange.talk.open)
 
     def note_saved(self, version: int) -> None:
-        """Note that the call is saved as of this version, and wake whoever waits for that."""
+        """Record the saved version of the call, and wake its waiters."""
         self._news.set()
         self.saved_version = max(self.saved_version, version)
         for wanted, future in self._waiting:
@@ -145,22 +145,22 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         self._waiting = [one for one in self._waiting if not one[1].done()]
 
     def refuse(self, error: BaseException) -> None:
-        """The call is another's now: nothing of it is due here any more, and whoever waits is told."""
+        """Stop all effects of a call now owned by another process, and fail its waiters."""
         self._refusal = error
         self._not_saved(error)
 
     @property
     def is_refused(self) -> bool:
-        """Whether the call is another's now."""
+        """True if another process owns the call."""
         return self._refusal is not None
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the call may be another's by now: then nothing leaves before the store has said whose it is."""
+        """True if another process may own the call: nothing is sent before the store has confirmed the owner."""
         return self.has_memory and self.was_away()
 
     def end_waiting(self, problem: BaseException | None) -> None:
-        """Wake the callers that wait for a save, at the end: everything is saved by now, or this is why it is not."""
+        """Wake all callers that wait for a save at the end: with success, or with the problem."""
         if problem is None:
             self.note_saved(self.version)
         else:
@@ -175,7 +175,7 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
     # --- what is due -------------------------------------------------------------------------------------------------
 
     def frames(self) -> list[Frame]:
-        """What the server lacks, in order."""
+        """Return the frames missing at the server, in order."""
         link = self.state.link
         if isinstance(link, OpaqueConnection):
             return [] if self.talk.ended else link.sends(self.talk)
@@ -212,14 +212,14 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
             task = asyncio.current_task()
             if task is None or task.cancelling() or self.stopped:
                 raise
-            await self._rest(effect, error)  # somebody's code cancelled itself
+            await self._rest(effect, error)  # the application's code cancelled itself
         except Exception as error:
             await self._rest(effect, error)
         finally:
             asyncio.get_running_loop().call_soon(self._news.set)  # once the task has ended
 
     async def _rest(self, effect: Do, error: BaseException) -> None:
-        """Tell that something failed, and wait before it is tried again: it may be due as long as the call lasts."""
+        """Report a failed effect, and wait before its retry: the effect may stay due for the whole call."""
         self._failed(effect, error)
         if self._refusal is None:
             count = self._failures[effect.key] = self._failures.get(effect.key, 0) + 1
@@ -228,15 +228,15 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def owns(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether this task belongs to the call."""
+        """Return whether a task belongs to the call."""
         return task is not None and (task is self.task or task in self._tasks.values())
 
     def running(self) -> list[asyncio.Task[None]]:
-        """What is under way."""
+        """Return the running tasks."""
         return [task for task in self._tasks.values() if not task.done()]
 
     async def run(self) -> None:
-        """Go on until `stop`."""
+        """Reconcile until `stop`."""
         try:
             await self.reconcile()
         finally:
@@ -244,7 +244,7 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
             self._news.set()
 
     async def stop(self, timeout_s: float) -> list[str]:
-        """End everything that is under way; the keys of what did not end in time."""
+        """Cancel all running effects; return the keys of those still running after the timeout."""
         self.stopped = True
         self._news.set()
         current = asyncio.current_task()
@@ -263,5 +263,5 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
 
 
 def closed_before(what: str) -> RealtimeStateError:
-    """Build the error for a caller that waits for something which the end of the session prevents."""
+    """Build the error for a caller whose event cannot happen after the end of the session."""
     return RealtimeStateError(f"the session was closed before {what}", "Make a new one with RealtimeRunner.run().")

@@ -1,4 +1,4 @@
-"""What an agent brings to a call: its instructions, tools and handoffs, over the settings of the call (spec 1.7)."""
+"""Resolution of a voice agent: its instructions, tools and handoffs, over the settings of the call (spec 1.7)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def resolve(
     tracing_disabled: bool,
     attached: bool = False,
 ) -> ResolvedVoiceAgent:
-    """Ask the agent; `initial` are settings that beat it, at entry only."""
+    """Resolve an agent; `initial` settings override its own, at entry only."""
     settings: dict[str, Any] = dict(base)
     if agent.prompt is not None:
         settings["prompt"] = agent.prompt

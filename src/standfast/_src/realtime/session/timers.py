@@ -1,4 +1,4 @@
-"""When a call must look again without being told: something was heard to its end, a server is silent, time is up."""
+"""Timer of a voice call: wakes it at the end of playback, for a silent server, and at time limits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from standfast._src.realtime.machine.opaque_connection import OpaqueConnection
 from standfast._src.realtime.session.call_scope import CallScope
 from standfast._src.realtime.session.connections import ConnectionManager
 
-RECYCLE_AGAIN_S = 0.25  # somebody talks just now: the moment between two turns is looked for again soon
+RECYCLE_AGAIN_S = 0.25  # a reply or speech is under way: try again soon, between two turns
 
 
 class CallTimers:
-    """The one timer of a call."""
+    """Timer of a voice call."""
 
     def __init__(self, scope: CallScope, connecting: ConnectionManager, *, looked: Callable[[], None]) -> None:
         self._scope, self._connecting, self._looked = scope, connecting, looked
@@ -26,7 +26,7 @@ class CallTimers:
         return self._scope.hands.exchange
 
     def stop(self) -> None:
-        """Look no more, whoever still asks for it in this round of the loop."""
+        """Stop the timer, also for requests later in the same loop iteration."""
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
@@ -38,19 +38,19 @@ class CallTimers:
     # --- what was played ---------------------------------------------------------------------------------------------
 
     def follow_tracker(self) -> None:
-        """Go by what the application's tracker says, if it has one."""
+        """Use the application's playback tracker, if any."""
         tracker = self._scope.model_config.get("playback_tracker")
         if tracker is not None:
             self._exchange.playback.tracked = True
             tracker.on_change = self.note_playback
 
     def note_playback(self) -> None:
-        """The tracker was told that something was played."""
+        """Process a report to the tracker."""
         self.ask_tracker()
         self._scope.hands.happen(lambda exchange, now: exchange.listen(now))
 
     def ask_tracker(self) -> None:
-        """Take over where the tracker is now."""
+        """Read the tracker's position."""
         tracker = self._scope.model_config.get("playback_tracker")
         if tracker is not None:
             self._exchange.playback.report(tracker.get_state(), self._exchange.received_ms())
@@ -58,7 +58,7 @@ class CallTimers:
     # --- the timer ---------------------------------------------------------------------------------------------------
 
     def arm_for_playback(self) -> None:
-        """A reader takes audio: look again when it has been played, unless a look at about that time is due anyway."""
+        """Schedule a wake-up for the end of taken audio, unless an earlier one is scheduled."""
         timer = self._timer
         if timer is None or timer.when() > self._exchange.playback.placed_until + 0.1:
             asyncio.get_running_loop().call_soon(self.arm)  # then a burst of it has been taken
@@ -80,7 +80,7 @@ class CallTimers:
             self._timer = loop.call_at(max(min(coming), now) + 0.005, self._tick)
 
     def _overdue_at(self) -> float | None:
-        """When a server that says nothing about a reply has said nothing for too long."""
+        """Return the time at which a silent server counts as overdue, or None if no reply is pending."""
         link, talk = self._exchange.link, self._exchange.talk
         if link is None or isinstance(link, OpaqueConnection) or not link.seeded or link.active is not None:
             return None

@@ -74,7 +74,7 @@ REJECTION_MESSAGE = "Tool execution was not approved."
 
 
 class RealtimeSession(RealtimeModelListener):
-    """One voice call. Made by `RealtimeRunner.run`; use it with `async with`, or `enter` and `close`."""
+    """A voice call. Made by `RealtimeRunner.run`; use it with `async with`, or `enter` and `close`."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class RealtimeSession(RealtimeModelListener):
         self._entering = Entering()
         self._listening = False
         self._hear: Callable[[RealtimeModelAudioEvent], None] | None = None
-        """Who is told of audio: nobody before it is known what is offered, nor once the session is being closed."""
+        """Receiver of audio; None before the agent is resolved, and once the session is being closed."""
         self._changing = AgentSwitch(scope)
         self._threads = ThreadWatch()
         self._closing = SessionCloser(
@@ -163,7 +163,7 @@ class RealtimeSession(RealtimeModelListener):
         )
 
     def _performers(self) -> dict[str, Performer]:
-        """Who does what is due, by its kind."""
+        """Return the performers by kind of effect."""
         return {
             "run": self._performing.run,
             "settle": self._performing.settle,
@@ -185,23 +185,23 @@ class RealtimeSession(RealtimeModelListener):
 
     @property
     def state(self) -> State:
-        """Where the session stands."""
+        """State of the session."""
         return self._standing.state
 
     @property
     def run_id(self) -> str:
-        """What the call is known by: give it to `RealtimeRunner.resume` to go on with it elsewhere."""
+        """Id of the call: pass it to `RealtimeRunner.resume` to continue the call in another process."""
         return self._scope.hands.talk.run_id
 
     @property
     def history(self) -> list[RealtimeItem]:
-        """What was said so far, interrupted replies as they were heard."""
+        """Conversation so far, with interrupted replies as heard."""
         return self._scope.history.items()
 
     def generated(self, item_id: str) -> str | None:
-        """All that the model generated for an item of the history, heard or not, also in the worker before this one.
+        """Return the whole text generated for an item of the history, heard or not, even by a previous worker.
 
-        None for what it did not say, and for what a guardrail refused.
+        None for an item of another author, and for a reply refused by a guardrail.
         """
         self._exchange.fold()
         talk = self._scope.hands.talk
@@ -213,27 +213,27 @@ class RealtimeSession(RealtimeModelListener):
 
     @property
     def current_agent(self) -> RealtimeAgent[Any]:
-        """The agent that talks."""
+        """The current agent."""
         return self._scope.agent
 
     @property
     def pending_approvals(self) -> list[RealtimeToolApprovalRequired]:
-        """The calls that wait for a person. None once a call that no record keeps is closed: then they are dropped."""
+        """Tool calls that wait for a person. Empty after closing a call without a record, which drops them."""
         return [] if self._standing.is_over and not self._scope.is_kept else self._showing.questions()
 
     @property
     def usage(self) -> Usage:
-        """What the call has used so far."""
+        """Usage of the call so far."""
         return self._scope.wrapper.usage
 
     @property
     def unfinished(self) -> tuple[UnfinishedRun, ...]:
-        """Other runs of the conversation that had not ended when the call began, and what was done about them (C15)."""
+        """Other unfinished runs of the conversation at the begin of the call, and how they were handled (C15)."""
         return tuple(self._scope.seen.unfinished)
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters: audio and raw events that slow readers missed, audio that came too late, reconnects."""
+        """Counters: audio and raw events missed by slow readers, late audio, reconnects."""
         scope = self._scope
         return {
             **scope.stats,
@@ -301,7 +301,9 @@ class RealtimeSession(RealtimeModelListener):
         self._raise_failure()
 
     async def _acquire(self, connect: bool) -> None:
-        """Acquire everything. `close` cancels this; as code on the way may swallow that, each step looks again."""
+        """Acquire everything. `close` cancels this; application code may swallow the cancellation, so each step checks
+        again.
+        """
         try:
             await self._acquire_all(connect)
         except BaseException:
@@ -340,9 +342,9 @@ class RealtimeSession(RealtimeModelListener):
             raise closed_while_connecting()
 
     async def _give_back(self, error: BaseException) -> None:
-        """Entering failed: release what was acquired; what fails on the way is attached to the first error.
+        """Release everything after a failed entry; further failures are attached to the first error.
 
-        A call that was to be taken over is not hung up by that: whoever tries again finds it as it was left.
+        A call that was to be taken over is not hung up: the next attempt finds it unchanged.
         """
         if not self._standing.is_over:
             self._closing.hangs_up = not self._keeping.took_over
@@ -352,7 +354,7 @@ class RealtimeSession(RealtimeModelListener):
             error.add_note(f"While releasing what had been acquired, this happened too: {second!r}")
 
     def _start(self) -> None:
-        """Start the session's one loop, in the context that it was entered with (E15)."""
+        """Start the session's loop, in the context of its entry (E15)."""
         hands = self._scope.hands
         if hands.task is not None or hands.stopped:
             return
@@ -384,7 +386,7 @@ class RealtimeSession(RealtimeModelListener):
     # --- what people do ----------------------------------------------------------------------------------------------
 
     def _raise_failure(self) -> None:
-        """Raise the error that has ended the call, if one has."""
+        """Raise the error that ended the call, if any."""
         error = self._failure()
         if error is not None:
             raise error
@@ -397,7 +399,7 @@ class RealtimeSession(RealtimeModelListener):
             raise RealtimeStateError("this session was not entered", "Use `async with session:` or `await enter()`.")
 
     async def send_message(self, message: RealtimeUserInput) -> None:
-        """Send what a user typed, and get a reply to it. With a session, returns when it is saved."""
+        """Send a user's typed message, and request a reply. With a session, return once the message is saved."""
         self._check_open()
         text, content = typed_content(message)
         hands = self._scope.hands
@@ -408,7 +410,7 @@ class RealtimeSession(RealtimeModelListener):
         return None
 
     async def _send_plainly(self, text: str, content: tuple[Item, ...]) -> None:
-        """Through a transport that sees to replies itself: whoever sends is told if it could not be sent."""
+        """Send a message through a transport that handles replies itself; raise if it could not be sent."""
         hands = self._scope.hands
         hands.connected = True
         self._start()
@@ -419,7 +421,7 @@ class RealtimeSession(RealtimeModelListener):
         await waiter
 
     async def send_audio(self, audio: bytes, *, commit: bool = False) -> None:
-        """Send some of what a user says; `commit` ends the utterance, where the server does not notice that itself."""
+        """Send a piece of a user's speech; `commit` ends the utterance for a server without turn detection."""
         self._check_open()
         if not isinstance(audio, bytes | bytearray | memoryview):
             raise SettingTypeError(f"audio is a {type(audio).__name__}", "Give bytes.")
@@ -442,11 +444,11 @@ class RealtimeSession(RealtimeModelListener):
         return None
 
     async def commit_audio(self) -> None:
-        """End the utterance: what was sent so far is what the user said."""
+        """End the utterance with the audio sent so far."""
         await self.send_audio(b"", commit=True)
 
     async def clear_audio(self) -> None:
-        """Forget what was sent and not committed."""
+        """Discard sent audio that is not committed."""
         await self._raw("input_audio_buffer.clear")
 
     async def _raw(self, kind: str) -> None:
@@ -454,13 +456,13 @@ class RealtimeSession(RealtimeModelListener):
         await self._send_at_once(RealtimeModelSendRawMessage({"type": kind}))
 
     async def _send_at_once(self, event: RealtimeModelSendEvent) -> None:
-        """Send what no link keeps, unless the call may be another's."""
+        """Send an event that no connection state keeps, after confirming the owner of a call in doubt."""
         if self._scope.hands.in_doubt:
             await self._keeping.make_sure()
         await self._scope.model.send_event(event)
 
     async def create_response(self) -> None:
-        """Get a reply now, to whatever was said."""
+        """Request a reply now."""
         self._check_open()
         if isinstance(self._exchange.link, OpaqueConnection):
             return await self._raw("response.create")
@@ -468,7 +470,7 @@ class RealtimeSession(RealtimeModelListener):
         return None
 
     async def interrupt(self) -> None:
-        """Stop the model: what it says, and what it was asked to say and has not begun."""
+        """Stop the model's current reply, and a requested one that has not begun."""
         self._check_open()
         if isinstance(self._exchange.link, OpaqueConnection):
             return await self._send_at_once(RealtimeModelSendInterrupt())
@@ -477,7 +479,7 @@ class RealtimeSession(RealtimeModelListener):
         return None
 
     async def update_agent(self, agent: RealtimeAgent[Any]) -> None:
-        """Let another agent take over. Returns when the model has its settings; raises if it does not take them."""
+        """Change the agent. Returns once the model has its settings; raises if the server refuses them."""
         self._check_open()
         if not isinstance(agent, RealtimeAgent):
             raise SettingTypeError(f"a {type(agent).__name__} is no voice agent", "Give a RealtimeAgent.")
@@ -489,7 +491,7 @@ class RealtimeSession(RealtimeModelListener):
     # --- approvals ---------------------------------------------------------------------------------------------------
 
     async def approve_tool_call(self, call_id: str, *, always: bool = False) -> None:
-        """Let this call run, and with `always` every later one of its tool. Returns when the decision is saved."""
+        """Approve a tool call, and with `always` every later one of the tool. Returns once the decision is saved."""
         await self._decide(call_id, approved=True, always=always, message=None)
 
     async def reject_tool_call(
@@ -510,7 +512,7 @@ class RealtimeSession(RealtimeModelListener):
     # --- what happens ------------------------------------------------------------------------------------------------
 
     async def on_event(self, event: RealtimeModelEvent) -> None:
-        """What the transport tells; also callable by hand, before the session is entered too."""
+        """Process a transport event; also callable by the application, even before entering."""
         hear = self._hear
         if hear is not None and type(event) is RealtimeModelAudioEvent:
             return hear(event)  # what comes most often has the shortest way
@@ -524,7 +526,7 @@ class RealtimeSession(RealtimeModelListener):
             self._timing.arm()
 
     async def _feed(self) -> None:
-        """Fed before it is entered: what a call may need is resolved now, and what that starts is owned as ever."""
+        """Prepare a session that gets events before it is entered: resolve the agent and start the loop."""
         scope = self._scope
         scope.offer = await scope.resolve(scope.agent, initial=True)
         if self._standing.is_over:
@@ -547,14 +549,16 @@ class RealtimeSession(RealtimeModelListener):
         self._timing.arm()
 
     def _report_failure(self, effect: Do, error: BaseException) -> None:
-        """Something the session did by itself raised: whoever reads is told, nobody is left waiting (E4)."""
+        """Report an error of the session's own work to the readers (E4)."""
         if isinstance(error, REFUSED):
             return self._end_refused(error)
         logger.warning("a voice call's %s raised %s", effect.kind, type(error).__name__)
         self._scope.error(error)
 
     def _end_refused(self, error: BaseException) -> None:
-        """The call is another's: readers get this error and no more audio, and the connection is not kept."""
+        """End a call owned by another process: readers get this error and no more audio, and the connection is
+        closed.
+        """
         if self._scope.hands.is_refused:
             return
         self._scope.hands.refuse(error)
@@ -565,7 +569,7 @@ class RealtimeSession(RealtimeModelListener):
             self._begin_closing()
 
     def _fatal(self, error: BaseException) -> None:
-        """The call cannot go on: readers get what waits, then this error."""
+        """End the call with an error: readers get their queued events, then the error."""
         if self._error is None:
             self._error = error
             # A call that was lost, or is another's, goes on elsewhere; what else ends it is a failure of this program.
@@ -587,12 +591,12 @@ class RealtimeSession(RealtimeModelListener):
         self._begin_closing()
 
     def _error_taken(self, error: object) -> None:
-        """A reader has taken the `error` event with this."""
+        """Note that a reader has taken the `error` event of an error."""
         if error is self._untold:
             self._untold = None
 
     def _failure(self) -> BaseException | None:
-        """Return the error that ended the call, to be raised; none once it was told and everything is released."""
+        """Return the error that ended the call, to be raised; None once it was reported and everything is released."""
         untold, self._untold = self._untold, None
         return self._error if self.state != "closed" or self._scope.hands.is_refused else untold
 
@@ -619,15 +623,13 @@ class RealtimeSession(RealtimeModelListener):
     # --- closing -----------------------------------------------------------------------------------------------------
 
     async def close(self, *, hang_up: bool = True) -> None:
-        """End the call and release everything. May be called again, from any task, while others iterate (E3).
+        """End the call and release everything. May be called again, from any task, during iteration (E3).
 
         An entry under way is cancelled and awaited first. Raises the error that has ended the call if no reader and no
-        caller has it (E4).
-
-        With `hang_up=False` only this worker lets go: another one goes on with the call.
+        caller has got it (E4). With `hang_up=False` only this worker stops: another one can continue the call.
         """
         if not self._standing.is_over:
-            self._closing.hangs_up = hang_up  # whoever closes first says so; leaving the block comes after
+            self._closing.hangs_up = hang_up  # the first closer decides; leaving the block comes later
         closing = self._begin_closing()
         if self._closing.is_own(asyncio.current_task()):
             return
@@ -637,7 +639,7 @@ class RealtimeSession(RealtimeModelListener):
             raise untold
 
     def _begin_closing(self) -> asyncio.Task[None]:
-        """From here on nothing that the transport or the clock tells is heard."""
+        """Begin closing: later events of the transport and the clock are ignored."""
         closing = self._closing.begin()
         self._hear = None
         self._timing.stop()
@@ -647,7 +649,7 @@ class RealtimeSession(RealtimeModelListener):
         return closing
 
     def _let_go(self) -> None:
-        """Notify the callers that wait for something of this session that it is over."""
+        """Notify the callers that wait for an event of this session of its end."""
         self._changing.let_go()
         for waiter in self._connecting.waiters.values():
             if not waiter.done():

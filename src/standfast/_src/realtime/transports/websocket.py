@@ -1,9 +1,9 @@
-"""OpenAI's realtime service over a websocket: opens the connection, carries frames both ways, and says how it ended.
+"""Websocket transport for OpenAI's realtime service: opens the connection, carries frames, and reports its end.
 
-It decides nothing about the conversation: a session sends frames through it and reads them from it. The way through
-is short. `dial` opens a socket and starts one reader; the reader tells listeners every frame as it came, then what it
-means; the end of the connection is told last. A listener that fails, and a frame that cannot be read, harm nobody
-else. Everything that belongs to one connection is in `_Line`, so that nothing of it survives into the next.
+It decides nothing about the conversation: a session sends and receives frames through it. The path is short. `dial`
+opens a socket and starts one reader; the reader notifies listeners of each raw frame, then of its meaning; the end of
+the connection comes last. A failing listener and an unreadable frame harm no other listener. The state of a connection
+is in `_Line`, so that none of it survives into the next.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class TransportConfig(TypedDict):
-    """How the websocket behaves. What is missing keeps its default; None switches a limit off."""
+    """Settings of the websocket. A missing setting keeps its default; None switches a limit off."""
 
     ping_interval: NotRequired[float | None]
     ping_timeout: NotRequired[float | None]
@@ -76,7 +76,7 @@ class TransportConfig(TypedDict):
 
 
 async def get_api_key(key: str | Callable[[], str | Awaitable[str]] | None) -> str | None:
-    """The key: as it is, from a function that may be async, or from OPENAI_API_KEY."""
+    """Return the key: a given one, the result of a sync or async function, or OPENAI_API_KEY."""
     given: Any = key() if callable(key) else key
     if inspect.isawaitable(given):
         given = await given
@@ -84,7 +84,7 @@ async def get_api_key(key: str | Callable[[], str | Awaitable[str]] | None) -> s
 
 
 class OpenAIRealtimeWebSocketModel(FrameTransport):
-    """One connection at a time to a server that speaks the Realtime protocol."""
+    """A transport to a server of the Realtime protocol, with at most one connection."""
 
     def __init__(self, *, transport_config: TransportConfig | None = None) -> None:
         self._config: TransportConfig = transport_config or {}
@@ -95,7 +95,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
     # --- connecting --------------------------------------------------------------------------------------------------
 
     async def connect(self, options: RealtimeModelConfig) -> None:
-        """Connect and send the settings. Whether the server takes them is told by its own events."""
+        """Connect and send the settings. The server's events tell whether it accepts them."""
         settings = options.get("initial_model_settings") or {}
         if "url" in options:
             settings = {"model_name": None, **settings}  # type: ignore[typeddict-item]  # None: the address says it
@@ -180,7 +180,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
             ) from failed
 
     async def close(self) -> None:
-        """Hang up. Nothing is told any more once this has begun; doing it twice, or at the same time, is harmless.
+        """Hang up. No listener is notified from then on; concurrent and repeated calls are harmless.
 
         A connection that another task is opening is closed by that task as soon as it is open.
         """
@@ -194,12 +194,12 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
     # --- listeners ---------------------------------------------------------------------------------------------------
 
     def add_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one too; adding it twice changes nothing."""
+        """Add a listener; adding it twice changes nothing."""
         if listener not in self._listeners:
             self._listeners.append(listener)
 
     def remove_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one no more."""
+        """Remove a listener."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
@@ -208,19 +208,19 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
             try:
                 await listener.on_event(event)
             except Exception:
-                # One listener (a metric, a log) must not end the call for the others.
+                # A failing listener (a metric, a log) must not end the call for the remaining ones.
                 logger.exception("a listener of a realtime connection failed at %s", event.type)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
     async def send_event(self, event: RealtimeModelSendEvent) -> None:
-        """Send this as the frames it means. A session sends frames; the other events are for use without one."""
+        """Send an event as frames. A session sends raw frames; the other events are for use without a session."""
         match event:
             case RealtimeModelSendRawMessage(message):
                 await self._send({"type": message["type"], **message.get("other_data", {})})
             case RealtimeModelSendAudio(audio, commit):
                 append = {"type": "input_audio_buffer.append", "audio": b64encode(audio).decode("ascii")}
-                # Handed over together: audio of somebody else must not come between.
+                # Sent together: audio of another task must not come between.
                 await self._send(append, *([{"type": "input_audio_buffer.commit"}] if commit else []))
             case RealtimeModelSendUserInput(user_input):
                 text, parts = typed_content(user_input)
@@ -246,7 +246,7 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
 
 
 class OpenAIRealtimeSIPModel(OpenAIRealtimeWebSocketModel):
-    """Attaches to a telephone call that the service has accepted, by its `call_id`."""
+    """Attachment to a telephone call accepted by the service, by its `call_id`."""
 
     async def connect(self, options: RealtimeModelConfig) -> None:
         """Connect to the call and send the settings that were given; the rest stays as the call was set up."""
@@ -260,11 +260,11 @@ class OpenAIRealtimeSIPModel(OpenAIRealtimeWebSocketModel):
 
 
 class _AlreadyConnected(RealtimeStateError, AssertionError):
-    """The SDK asserts this; who catches that goes on catching it."""
+    """Error that the SDK raises by an assertion, so it stays an AssertionError."""
 
 
 class _NotConnected(RealtimeStateError, AssertionError):
-    """The SDK asserts this; who catches that goes on catching it."""
+    """Error that the SDK raises by an assertion, so it stays an AssertionError."""
 
 
 class Handshake(connect):
@@ -275,7 +275,7 @@ class Handshake(connect):
     """
 
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """Raise what the server answered."""
+        """Return the error unchanged: a redirect is not followed."""
         return exc
 
 
@@ -283,7 +283,7 @@ _DECODER, _ENCODER = msgspec.json.Decoder(), msgspec.json.Encoder()
 
 
 class _Line:
-    """One connection: its socket and its reader."""
+    """A connection: its socket and its reader."""
 
     def __init__(self, model: OpenAIRealtimeWebSocketModel, socket: ClientConnection) -> None:
         self._model, self._socket = model, socket
@@ -293,11 +293,11 @@ class _Line:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to come from it."""
+        """True once the reader has ended."""
         return self._reading.done()
 
     async def send(self, *frames: Mapping[str, Any]) -> None:
-        """Send these one after the other, with nothing of anybody else between."""
+        """Send frames one after the other, without frames of other tasks in between."""
         async with self._order:
             try:
                 for frame in frames:
@@ -333,7 +333,7 @@ class _Line:
         return None
 
     async def close(self) -> None:
-        """Hang up and wait for the reader, unless it is the reader that asks."""
+        """Hang up and wait for the reader, unless called by the reader itself."""
         self._closing = True
         with suppress(ConnectionClosed):
             await self._socket.close()
@@ -344,7 +344,7 @@ class _Line:
 
 
 def _refused_error(refused: InvalidStatus) -> ConnectionRefusedByServerError:
-    """What a server meant by an HTTP status in place of a websocket."""
+    """Build the error for an HTTP status in place of a websocket."""
     status = refused.response.status_code
     said = ""
     with suppress(ValueError, KeyError, TypeError):
@@ -383,5 +383,5 @@ def _needs_call(options: RealtimeModelConfig) -> None:
 
 
 def _place(url: str) -> str:
-    """An address without what may be secret in it."""
+    """Return an address without parts that may be secret."""
     return re.split("[?#]", url, maxsplit=1)[0].rpartition("@")[2]

@@ -1,1 +1,1 @@
-"""Layer 2: a run as data, and what should happen next."""
+"""Layer 2: state machine of a run, as data."""

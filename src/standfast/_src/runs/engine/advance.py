@@ -1,4 +1,4 @@
-"""Every way a run can change.
+"""All transitions of a run.
 
 `advance` is the only function that makes a new Run from an old one, and this file is the only place it happens. It
 does not know who is listening, what a model is, or whether anyone is streaming; if you need one of those here, the
@@ -123,7 +123,7 @@ def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) 
     if not event.tripped:
         return _join(run, turn)
     if not turn.calls:
-        # The message is dropped; the input is kept, because nobody will send it again (C3).
+        # The message is dropped; the input is kept, because it will not be sent again (C3).
         marks = evolve(run.marks, ready=len(run.ledger))
         return evolve(run, turn=None, marks=marks, progress=evolve(run.progress, ended=True, output=None))
     # A tool has run: its call must stay in history, so only what it said is withheld.
@@ -133,7 +133,7 @@ def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) 
 
 
 def _withheld(turn: Turn, conclusion: Conclusion, text: str) -> tuple[Call, ...]:
-    """The turn's calls, with `text` in place of what the calls said that the conclusion was made of."""
+    """Return the turn's calls with `text` in place of the outputs used by the conclusion."""
     of_output = conclusion.calls or tuple(call.id for call in turn.calls)
     return tuple(_replace_output_text(call, text) if call.id in of_output else call for call in turn.calls)
 
@@ -248,13 +248,13 @@ def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:
     if child is not None and not child.finished:
         child = _apply_claimed(child, Claimed(claim))
     if call.state == "waiting" and call.reason == "approval" and child is None and call.name in always:
-        return evolve(call, state="asked")  # a decision about all calls may cover this one: whoever runs it knows
+        return evolve(call, state="asked")  # a decision about all calls may cover this one: its execution checks that
     if call.state != "begun":
         return evolve(call, child=child)
     # A nested run knows itself how far it got; only a call without one is in doubt.
     if child is not None:
         return evolve(call, state="asked", child=child)
-    # Whatever is decided about it, from now on nobody can say that it did not run.
+    # Whatever is decided about it, from now on it cannot be said that it did not run.
     return evolve(call, state="doubt", reason="unknown")
 
 
@@ -286,7 +286,7 @@ def _apply_stopped(run: Run, event: Stopped) -> Run:
 
 
 def _stays_open(run: Run, turn: Turn, event: Stopped) -> bool:
-    """Whether the reply in hand waits, as it is, for whoever resumes the run: nothing of it has happened yet."""
+    """Return whether the reply in hand waits unchanged for a resume: none of it has happened yet."""
     if event.mode == "abandoned" or turn.ran or run.progress.verdict != "passed":
         return False
     # A server has the reply and was asked for nothing more: closed, the turn would leave it an empty request to answer.
@@ -303,18 +303,18 @@ def _must_keep(run: Run, turn: Turn, event: Stopped) -> bool:
 
 
 def _last_word(call: Call, event: Stopped) -> str:
-    """What an unfinished call gets: only of one that has not begun can it be said that it did not run."""
+    """Return the output of an unfinished call. Only a call that has not begun certainly did not run."""
     return model_text("not_completed") if call.has_begun else event.message or model_text("did_not_run")
 
 
 def _apply_settled(run: Run, event: SettledBy) -> Run:
-    """The gone run with what it left open closed; paused, if a call of it then waits for a person."""
+    """Close the open parts of a crashed run; the result is paused if one of its calls waits for a person."""
     run = _apply_claimed(run, Claimed(event.claim, event.stored))
     turn = run.turn
     if run.finished:
         # It had come to its end: its last turn is still to be stored, or its server's conversation lacks some of it.
         return _progress(run, settled_by=event.run_id) if run.spec.owner.is_server else run
-    run = _progress(run, staged=())  # nobody judged it, and nobody will ask this run's model again
+    run = _progress(run, staged=())  # no guardrail judged it, and this run's model gets no further request
     if turn is not None and run.progress.verdict != "passed":
         turn = None  # no call of it can have begun, and nothing of it is stored before the input verdict (C6)
     if turn is not None:
@@ -344,10 +344,10 @@ def _settled_call(run: Run, call: Call, event: SettledBy) -> Call:
 
 
 def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
-    """The turn without a final output that no output guardrail has passed (C6); None if nothing is left of it."""
+    """Remove a final output that no output guardrail has passed (C6); None if nothing remains of the turn."""
     conclusion = turn.conclusion
     if run.spec.owner.is_server:
-        return evolve(turn, conclusion=None)  # the server has it, whatever is thought of it
+        return evolve(turn, conclusion=None)  # the server has it, whatever the verdict
     if not turn.calls:
         return None
     if conclusion is None or not conclusion.final:
@@ -361,7 +361,7 @@ def _without_unjudged(run: Run, turn: Turn) -> Turn | None:
 
 
 def with_not_completed(run: Run, call: Call, message: str) -> Call:
-    """The call with an output that says it was not completed, so that history stays valid for a provider (C8)."""
+    """Give a call an output that says it was not completed, so that the history stays valid for a provider (C8)."""
     item: dict[str, Any]
     if call.kind == "hosted":
         item = {"type": "mcp_approval_response", "approval_request_id": call.id, "approve": False, "reason": message}
@@ -380,7 +380,7 @@ def _with_grants_withdrawn(run: Run, turn: Turn, message: str) -> Turn:
 
 
 def _join(run: Run, turn: Turn) -> Run:
-    """The turn becomes history, as one piece: the reply, then the outputs in call order, whatever the clock did."""
+    """Append the turn to the ledger as one piece: the reply, then the outputs in call order, whatever the clock did."""
     start = len(run.ledger)
     conclusion = turn.conclusion
     entries = [*turn.reply]
@@ -406,7 +406,7 @@ def _join(run: Run, turn: Turn) -> Run:
 
 
 def _charged_for_nested(run: Run) -> Run:
-    """The run with the replies of nested runs that end with its turn: they were paid for, whatever becomes of them."""
+    """Add the replies of nested runs that end with the turn: they were paid for in any case."""
     nested = [evolve(one, hidden=True) for call in run.calls if call.child is not None for one in call.child.responses]
     return evolve(run, responses=run.responses.appended(nested)) if nested else run
 
@@ -416,7 +416,7 @@ def _progress(run: Run, **changes: Any) -> Run:
 
 
 def _used_with(run: Run, agent: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The tools used so far and these, each once."""
+    """Return the tools used so far and these, without repetition."""
     return tuple(dict.fromkeys((*run.progress.used, *((agent, name) for name in names))))
 
 
@@ -445,7 +445,9 @@ def refuse_finished(run: Run) -> None:
 
 
 def refuse_settled(run_id: str, settled_by: object, moved_to: object = None) -> None:
-    """Raise if the run was found gone and settled by another, or was moved to another store: it cannot go on (C15)."""
+    """Raise if the run was settled by another run after a crash, or moved to another store: it cannot
+    continue (C15).
+    """
     if moved_to is not None:
         raise RunStateError(
             f"run {run_id!r} was moved to {moved_to}, and goes on there",

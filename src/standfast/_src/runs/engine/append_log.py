@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Log(Generic[T]):
-    """An immutable sequence that is cheap to append to."""
+    """An immutable sequence with cheap appends."""
 
     __slots__ = ("_length", "_shared")
 
@@ -26,7 +26,7 @@ class Log(Generic[T]):
         self._length = len(self._shared)
 
     def appended(self, values: Iterable[T]) -> Log[T]:
-        """This log and then `values`."""
+        """Return this log followed by `values`."""
         shared = self._shared
         if len(shared) != self._length:  # a later value exists: this is a fork
             shared = shared[: self._length]
@@ -78,12 +78,12 @@ NOT_OF_THE_TYPE = (msgspec.ValidationError, RecursionError, TypeError, ValueErro
 
 
 def plain(value: object) -> Any:
-    """A record, and the logs in it, as JSON values."""
+    """Convert a record, logs included, to JSON values."""
     return msgspec.to_builtins(value, enc_hook=_encode_hook)
 
 
 def encode_record(value: object) -> bytes:
-    """The bytes of what `plain` gives, without the detour where that can be: a save encodes whole turns."""
+    """Encode a record to the bytes of its `plain` form, directly if possible: a save encodes whole turns."""
     try:
         return _encode(value)
     except (msgspec.MsgspecError, UnicodeEncodeError):
@@ -91,7 +91,7 @@ def encode_record(value: object) -> bytes:
 
 
 def convert(data: object, kind: type[T]) -> T:
-    """The record that `plain` gave; raises one of NOT_OF_THE_TYPE for anything else."""
+    """Restore a record from the result of `plain`; raise one of NOT_OF_THE_TYPE for anything else."""
     return msgspec.convert(data, kind, dec_hook=_decode_hook)
 
 

@@ -1,4 +1,4 @@
-"""A run as JSON and back: a saved run is the run, and wants the same.
+"""JSON form of a run, and back: a saved run equals the run, with the same effects due.
 
 One version number; each older version has one small upgrade step in `upgrades.py`, and a newer or foreign one is
 refused by name (D9). A payload is data: it is checked against the types and against itself, and nothing in it can
@@ -22,7 +22,7 @@ from standfast._src.runs.engine.run_store import LogTail, SavedRun
 from standfast._src.runs.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
 
 ENDED = frozenset({"done", "failed", "cancelled"})
-"""The statuses of a saved run that nobody is at and that waits for nobody."""
+"""Statuses of a saved run without a worker and without a pending decision."""
 
 LOGS = ("ledger", "responses", "views", "results", "decided")
 
@@ -33,7 +33,7 @@ def encode_run(run: Run) -> dict[str, Any]:
 
 
 def decode_run(payload: object) -> Run:
-    """The run a payload holds; raises RunStateError for anything that is not one, before anything is used of it."""
+    """Decode a run; raise RunStateError for any other payload, before using any of it."""
     data = upgrade(payload)
     try:
         run = convert({name: value for name, value in data.items() if name not in ("schema", "version")}, Run)
@@ -44,7 +44,7 @@ def decode_run(payload: object) -> Run:
 
 
 class SavedContext(Struct, frozen=True, omit_defaults=True):
-    """A context as JSON, and the way it was written down."""
+    """A context as JSON, and the method of its conversion."""
 
     via: Literal["none", "mapping", "asdict", "model_dump", "omitted", "context_serializer"]
     value: Item | None
@@ -56,7 +56,7 @@ class SavedContext(Struct, frozen=True, omit_defaults=True):
 
 
 class BesideRun(Struct, frozen=True):
-    """What a saved state has beside the run itself."""
+    """Parts of a saved state besides the run itself."""
 
     revision: Annotated[int, Meta(ge=0)] = 0
     saved_context: SavedContext = SavedContext("none", None)
@@ -65,10 +65,10 @@ class BesideRun(Struct, frozen=True):
 
 
 class RunRecord:
-    """A run as a run store keeps it.
+    """A run as a record of a run store.
 
-    Of a run that ended in a session only that is kept, and how: what it came to is in the session. Without a session
-    the whole is kept, for a process that died before it could hand over the result.
+    For a run that ended in a session, only its ending is kept: its items are in the session. Without a session the
+    whole run is kept, for a process that crashed before it could hand over the result.
     """
 
     def __init__(self, run: Run) -> None:
@@ -83,16 +83,16 @@ class RunRecord:
         return encode_ending(self._run) if self._only_ending else encode_head(self._run)
 
     def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
-        """What each log has beyond what is saved; of a run of which only its end is kept, nothing, from the start."""
+        """Return the unsaved tail of each log; if only the ending is kept, empty logs from the start."""
         return {name: LogTail(0, ()) for name in saved} if self._only_ending else encode_tails(self._run, saved)
 
     def lengths(self) -> Mapping[str, int]:
-        """How long each log is."""
+        """Return the length of each log."""
         return {} if self._only_ending else _lengths(self._run)
 
 
 def encode_ending(run: Run) -> bytes:
-    """That a run ended, and how."""
+    """Encode the ending of a run."""
     ending = {
         "status": run.status,
         "agent": run.progress.agent,
@@ -101,7 +101,7 @@ def encode_ending(run: Run) -> bytes:
         # Whose save this is: else a second resumer's would look like a repeat of the first one's.
         "claim": run.progress.claim,
         "settled_by": run.progress.settled_by,
-        # Which of its items in the session were its input: whoever reads its result later cannot tell by looking.
+        # Number of its items in the session that were its input: a later reader of its result cannot tell otherwise.
         "input_count": run.spec.input_count,
         "max_turns": run.spec.max_turns,
     }
@@ -121,7 +121,7 @@ def _lengths(run: Run) -> dict[str, int]:
 
 
 def encode_tails(run: Run, saved: Mapping[str, int]) -> dict[str, LogTail]:
-    """What each log has beyond what is saved already."""
+    """Encode the unsaved tail of each log."""
     return {
         name: LogTail(saved.get(name, 0), [encode_record(record) for record in records])
         for name in LOGS
@@ -139,18 +139,18 @@ def _own_head(head: bytes) -> dict[str, Any]:
 
 
 def has_ended(saved: SavedRun) -> bool:
-    """Whether only that the run ended, and how, was kept of it."""
+    """Return whether only the ending of a run was saved."""
     return "ended" in _own_head(saved.head)
 
 
 def ending_of(saved: SavedRun) -> dict[str, Any] | None:
-    """How a run ended of which only that was kept: its status, its last agent and its output; None for any other."""
+    """Return the saved ending of a run (status, last agent, output); None for a run saved whole."""
     head = _own_head(saved.head)
     return head if "ended" in head and "agent" in head else None
 
 
 class Ending(Struct, frozen=True):
-    """What is kept of a run that has ended in a session, as `encode_ending` writes it."""
+    """Saved part of a run that has ended in a session, as `encode_ending` writes it."""
 
     status: Literal["done", "failed", "cancelled"]
     agent: str
@@ -165,7 +165,7 @@ class Ending(Struct, frozen=True):
 
 
 def check_ending(saved: SavedRun) -> Ending:
-    """How a run ended of which only that was kept, of the types that it must have; raises RunStateError."""
+    """Return the saved ending of a run, with checked types; raise RunStateError otherwise."""
     try:
         return convert(_own_head(saved.head), Ending)
     except NOT_OF_THE_TYPE as error:
@@ -173,7 +173,9 @@ def check_ending(saved: SavedRun) -> Ending:
 
 
 def is_left_open(head: bytes) -> bool:
-    """Whether a saved head is that of a run of ours that stopped without having ended, and has done something (C15)."""
+    """Return whether a saved head belongs to a run of standfast that stopped before its end, and has done something
+    (C15).
+    """
     known = _own_head(head)
     progress, marks = known.get("progress"), known.get("marks") or {}
     if not isinstance(progress, dict):
@@ -185,7 +187,9 @@ def is_left_open(head: bytes) -> bool:
 
 
 def _owes(known: dict[str, Any], *, has_ended: bool) -> bool:
-    """Of a head on a server's conversation: `Run.is_left_owing`, or what it may owe that has not ended."""
+    """Return `Run.is_left_owing` for a head on a server's conversation, or whether an unended run may owe
+    items there.
+    """
     progress, marks, context = known["progress"], known.get("marks") or {}, known["spec"].get("context")
     said = context if isinstance(context, dict) else {}
     sent = marks.get("acknowledged", 0)
@@ -198,7 +202,7 @@ def _owes(known: dict[str, Any], *, has_ended: bool) -> bool:
 
 
 def may_go_on(status: str, head: bytes) -> bool:
-    """Whether whoever resumes this saved run, or voice call, could still make it do something."""
+    """Return whether a resume of this saved run, or voice call, could still have an effect."""
     known = _own_head(head)
     if not known:
         return status not in ENDED
@@ -210,13 +214,13 @@ def may_go_on(status: str, head: bytes) -> bool:
 
 
 def encode_moved(run_id: str, agent: str, moved_to: str) -> bytes:
-    """The head of a run that goes on in another store: an end, for everybody who finds it here."""
+    """Encode the head of a run that continues in another store: an ending for every reader here."""
     ending = {"status": "cancelled", "agent": agent, "output": None, "settled_by": None, "moved_to": moved_to}
     return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run_id, **ending})
 
 
 def conversation_of(head: bytes) -> str | None:
-    """The server's conversation that a saved head's run is on; None for a run that is on none."""
+    """Return the server's conversation of a saved head's run; None for a run without one."""
     return _conversation(_own_head(head))
 
 
@@ -230,7 +234,7 @@ def _conversation(known: dict[str, Any]) -> str | None:
 
 
 def settler_of(saved: SavedRun) -> str | None:
-    """The run that has settled a saved one, because its worker was gone; None if none has (C15)."""
+    """Return the run that settled a saved run after its worker had crashed; None if unsettled (C15)."""
     ending = ending_of(saved)
     return decode_saved(saved).progress.settled_by if ending is None else ending.get("settled_by")
 
@@ -264,8 +268,8 @@ def decode_saved(saved: SavedRun) -> Run:
 
 
 def _check(run: Run) -> None:
-    """What types cannot say: the numbers of a run agree with its logs."""
-    # A payload is somebody else's text. What these numbers point at is read and sent without another look.
+    """Check the invariants that types cannot express: the numbers of a run agree with its logs."""
+    # A payload is untrusted text. The items at these numbers are read and sent without another check.
     size = len(run.ledger)
     marks, spec = run.marks, run.spec
     sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
@@ -291,9 +295,9 @@ def _check(run: Run) -> None:
 
 
 def _check_calls(turn: Turn) -> None:
-    """The calls of the open turn are those of its reply, and what they came to is theirs.
+    """Check that the calls of the open turn belong to its reply, and their outputs to them.
 
-    One that is not there would be forgotten; one that is said to be open though it has an output would run again.
+    A missing call would be forgotten; a call marked open despite an output would run again.
     """
     for call in turn.calls:
         if all(entry.item.get(call.id_name) != call.id for entry in turn.reply):

@@ -1,7 +1,7 @@
-"""What people decided about calls: nobody overrides it, and the output of the call keeps it.
+"""Decisions of people about calls: they cannot be overridden, and the output of the call keeps them.
 
-A decision that names who made it stands: nobody else's takes its place. And whatever was decided stays with what the
-call came to, so that long after its run has ended it can be said who let it run.
+A decision with the name of its author cannot be replaced by another author's. And every decision stays with the call's
+output, so that an audit can tell long after the end of the run who approved the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEY = "decisions"
 
 
 def already_decided(run_id: str, call_id: str, decision: Decision) -> AlreadyDecidedError:
-    """The error that says who decided about a call, when, and how."""
+    """Build the error with the author, time and outcome of an existing decision."""
     at = None if decision.at is None else datetime.fromtimestamp(decision.at, UTC)
     when = "" if at is None else f" at {at.isoformat(timespec='seconds')}"
     did = "approved" if decision.approved else "rejected"
@@ -33,15 +33,15 @@ def already_decided(run_id: str, call_id: str, decision: Decision) -> AlreadyDec
 
 
 def refuse_to_override(run: Run, call: Call, decision: Decision) -> None:
-    """Raise if somebody who gave their name has decided about the call, and this is another decision."""
+    """Raise if a named person has already decided differently about the call."""
     known = call.decision
-    # Without a name it is the word of the program that holds the state: that may change its mind until the call runs.
+    # Without a name it is the decision of the program that holds the state, which may change it until the call runs.
     if known is not None and known.by is not None and known != decision:
         raise already_decided(run.spec.run_id, call.id, known)
 
 
 def attach_decisions(entries: tuple[Entry, ...], run: Run, call: Call) -> tuple[Entry, ...]:
-    """The outputs of a call, of which the first says what was decided about it and inside it."""
+    """Attach the decisions about a call, and inside it, to the first of its outputs."""
     decided = list(_decided_in(run, call))
     if not decided or not entries:
         return entries
@@ -62,7 +62,7 @@ def _decided_in(run: Run, call: Call) -> Iterator[Item]:
 
 
 def decisions_of(run: Run) -> Iterator[Item]:
-    """What was decided about the calls that have joined a run's history, in order."""
+    """Yield the decisions about the calls in a run's history, in order."""
     yield from _attached_decisions(tuple(run.ledger))
 
 
@@ -73,7 +73,7 @@ def _attached_decisions(entries: tuple[Entry, ...]) -> Iterator[Item]:
 
 
 def only_decisions(entry: Entry) -> Item | None:
-    """What stays with an output whose text is withheld: who decided, and nothing of what it said."""
+    """Return the extra of a withheld output: its decisions, and nothing of its content."""
     return {KEY: entry.extra[KEY]} if entry.extra is not None and KEY in entry.extra else None
 
 
@@ -81,9 +81,9 @@ def only_decisions(entry: Entry) -> Item | None:
 
 
 def strip_decisions(run: Run) -> Run:
-    """The run as if nobody had decided anything about it: each call that was let through waits again (C16).
+    """Remove all decisions from a run: each approved call waits again (C16).
 
-    Effects that have happened stay as they are told; who let them happen is left out.
+    Effects that have happened stay as recorded; only their approvals are left out.
     """
     turn = run.turn
     if turn is not None:
@@ -93,7 +93,7 @@ def strip_decisions(run: Run) -> Run:
 
 
 def strip_call_decisions(call: Call) -> Call:
-    """An open call as if nobody had decided about it, nor about calls of a run inside it."""
+    """Remove all decisions about an open call, and about calls of its nested run."""
     child = None if call.child is None else strip_decisions(call.child)
     if call.kind == "hosted" and any("approve" in entry.item for entry in call.outputs):
         return evolve(call, state="waiting", reason="approval", decision=None, outputs=())  # the output is the answer
@@ -104,7 +104,7 @@ def strip_call_decisions(call: Call) -> Call:
 
 
 def strip_ledger_decisions(ledger: Log[Entry]) -> Log[Entry]:
-    """The entries of a ledger without who decided about their calls."""
+    """Remove the decisions from the entries of a ledger."""
     return Log([_strip_entry_decisions(entry) for entry in ledger])
 
 

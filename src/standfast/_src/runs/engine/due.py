@@ -1,8 +1,8 @@
-"""What should be under way now. Derived from the run, never stored, so a restart cannot lose it.
+"""Effects that should be under way now: derived from the run, never stored, so a restart cannot lose them.
 
-The rules, in the order they are read: nothing before the verdict that must come first; no call while an earlier turn
-is unstored; no handoff while another call is open; no request after a stop. A request may overlap an append, where the
-driver has the turn in a saved run (`_src/runs/loop/saving_loop.py`).
+The rules, in the order they are read: nothing before the verdict that must come first; no call while an earlier turn is
+unstored; no handoff while another call is open; no request after a stop. A request may overlap an append, if the saved
+run contains the turn (`_src/runs/loop/saving_loop.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from standfast._src.runs.engine.run import Call, Run, Turn
 
 
 def due(run: Run) -> tuple[Effect, ...]:
-    """The effects that should be in flight for this run now; none means it rests: ended, paused or stopped."""
+    """Return the effects that should be in flight; none means that the run rests: ended, paused or stopped."""
     progress, turn = run.progress, run.turn
     storable = run.storable
     # An append is due beside whatever else is: a request may overlap it, a call may not.
@@ -62,7 +62,7 @@ def _within(turn: Turn) -> tuple[Effect, ...]:
 
 
 def _in_order(left: list[Call]) -> list[Call]:
-    """Which of the calls without an output should be under way now."""
+    """Select the calls without an output that should be under way now."""
     # A handoff comes last: the agent that takes over must see what the other calls of the turn came to.
     only_handoffs = all(call.kind == "handoff" for call in left)
     ready = [
@@ -70,7 +70,7 @@ def _in_order(left: list[Call]) -> list[Call]:
         for call in left
         if call.state == "doubt" or (call.state != "waiting" and (only_handoffs or call.kind != "handoff"))
     ]
-    # In the SDK's order: what the model is told of a tool that is gone comes before the other calls of a resumed turn,
-    # what it is told of one that it made up comes after the others of a new one.
+    # In the SDK's order: the output for a removed tool comes before the other calls of a resumed turn,
+    # the output for a tool that never existed comes after the remaining calls of a new one.
     gone = [call for call in ready if call.kind == "gone"]
     return gone or [call for call in ready if call.kind != "unknown"] or ready

@@ -1,7 +1,7 @@
-"""What can happen to a run (events, past tense) and what should be under way (effects, imperative).
+"""Events of a run (past tense) and its effects (imperative).
 
-Effects name things; they do not carry items. Each has a stable key, by which the driver compares what is due with
-what is in flight. Events carry conclusions, never live objects.
+Effects name things; they do not carry items. Each has a stable key, by which the reconciler compares due effects with
+running ones. Events carry conclusions, never live objects.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Judge(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Stable name of this effect."""
+        """Stable key of this effect."""
         return f"{self.turn}/judge/{self.stage}/{'blocking' if self.blocking else 'all'}"
 
 
 class CallModel(Struct, frozen=True):
-    """Ask the model for the reply of this turn."""
+    """Request the model's reply for a turn."""
 
     turn: int
 
     @property
     def key(self) -> str:
-        """Stable name of this effect."""
+        """Stable key of this effect."""
         return f"{self.turn}/model"
 
 
@@ -51,19 +51,19 @@ class RunCall(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Stable name of this effect."""
+        """Stable key of this effect."""
         return f"{self.turn}/call/{self.call_id}"
 
 
 class Conclude(Struct, frozen=True):
-    """Find out what a complete turn means; `exhausted` means that no turn is left to ask the model."""
+    """Decide the meaning of a complete turn; `exhausted` means that no turn is left for another request."""
 
     turn: int
     exhausted: bool = False
 
     @property
     def key(self) -> str:
-        """Stable name of this effect."""
+        """Stable key of this effect."""
         return f"{self.turn}/conclude{'/exhausted' if self.exhausted else ''}"
 
 
@@ -75,12 +75,12 @@ class Append(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Stable name of this effect."""
+        """Stable key of this effect."""
         return f"append/{self.start}"
 
 
 class Settle(Struct, frozen=True):
-    """Find out what became of something that had begun when the process died. Never repeat it blindly."""
+    """Find out the outcome of work that had begun before a crash. Never repeat it blindly."""
 
     turn: int
     call_id: str | None = None
@@ -88,7 +88,7 @@ class Settle(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Stable name of this effect."""
+        """Stable key of this effect."""
         return f"{self.turn}/settle/{self.call_id if self.call_id is not None else 'model'}"
 
 
@@ -99,11 +99,11 @@ Effect = Judge | CallModel | RunCall | Conclude | Append | Settle
 
 
 class Event(Struct, frozen=True):
-    """Something that has happened to a run."""
+    """A fact that changes a run."""
 
 
 class Begun(Event, frozen=True):
-    """Something that may not be repeated is about to leave. Saved before it does."""
+    """An unrepeatable request or call is about to be sent. Saved before sending."""
 
     call_id: str | None = None
     outgoing: Outgoing | None = None
@@ -112,15 +112,15 @@ class Begun(Event, frozen=True):
 
 
 class NotTaken(Event, frozen=True):
-    """What had begun did not happen, for certain: it may be done again."""
+    """Begun work certainly did not happen: it may be done again."""
 
     call_id: str | None = None
     after_item_id: str | None = None
-    """Where to look for it before it is done again, if it could still arrive."""
+    """Place to search before doing it again, if it could still arrive."""
 
 
 class ToolsGone(Event, frozen=True):
-    """The tools of these calls, which have not begun, are no longer there; the model is to be told."""
+    """The tools of these unbegun calls no longer exist; the model will be informed."""
 
     call_ids: tuple[str, ...]
 
@@ -132,7 +132,7 @@ class Judged(Event, frozen=True):
     results: tuple[Item, ...] = ()
     tripped: bool = False
     more: bool = False
-    """Whether these were the blocking ones and others are to run beside the model."""
+    """True if these were the blocking ones and more will run beside the model."""
     withheld: str = ""
     """What stands in place of a tool's result that an output guardrail refused; the usual text if empty."""
 
@@ -165,9 +165,9 @@ class ApprovalNeeded(Event, frozen=True):
 
 
 class Decided(Event, frozen=True):
-    """A person decided. `path` leads through nested runs to the one whose call it is.
+    """A person decided. `path` leads through nested runs to the run of the call.
 
-    `at_rest`: whoever saves this does not go on with the run; it is ready for whoever does.
+    `at_rest`: the saving process does not continue the run; the run is ready for a worker.
     """
 
     decision: Decision
@@ -189,19 +189,19 @@ class Returned(Event, frozen=True):
 
 
 class ChildMoved(Event, frozen=True):
-    """A nested run is now here; if it is paused, its call waits."""
+    """A nested run has a new state; if paused, its call waits."""
 
     call_id: str
     child: Run
 
 
 class Concluded(Event, frozen=True):
-    """What the complete turn means."""
+    """The meaning of the complete turn is decided."""
 
     turn: int
     conclusion: Conclusion
     judged: bool = False
-    """Whether no verdict on a final output is to be awaited: there is no output guardrail."""
+    """True without an output guardrail: no verdict on a final output is pending."""
 
 
 class Appended(Event, frozen=True):
@@ -212,7 +212,7 @@ class Appended(Event, frozen=True):
 
 
 class Compacted(Event, frozen=True):
-    """The session made its history shorter; these stand for what was replaced. They are in the session already."""
+    """The session compacted its history; these entries replace the old ones, and are in the session already."""
 
     entries: tuple[Entry, ...]
 
@@ -226,7 +226,9 @@ class Claimed(Event, frozen=True):
 
 
 class InputStaged(Event, frozen=True):
-    """Input for a paused or stopped run, to be judged and admitted before its next request. None clears it."""
+    """Input was added to a paused or stopped run, for judgement and admission before its next request.
+    None clears it.
+    """
 
     items: tuple[Item, ...] | None
 
@@ -247,9 +249,9 @@ class HandedOver(Event, frozen=True):
 
 
 class SettledBy(Event, frozen=True):
-    """The run's worker is gone for certain, and another run closes what it left open (C15).
+    """Another run closes the open parts of a run whose worker has certainly crashed (C15).
 
-    Only the data is needed for it: none of the gone run's agents, tools, guardrails or hooks.
+    Only the data is needed for it: none of the crashed run's agents, tools, guardrails or hooks.
     """
 
     run_id: str
@@ -258,4 +260,4 @@ class SettledBy(Event, frozen=True):
     stored: int = 0
     """See Claimed."""
     is_orphan: bool = False
-    """Whether nobody can go on with the run, so that what waits for a person is closed too."""
+    """True if no worker can continue the run, so that calls waiting for a person are closed too."""

@@ -1,4 +1,4 @@
-"""What the replies of a run cost, as it is kept with the conversation when their turn is stored."""
+"""Costs of a run's replies, kept with the conversation when their turn is stored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Costs = tuple[int, list[Item]]
 
 
 def collect_unbilled_costs(run: Run) -> Costs | None:
-    """What the replies cost that are not kept yet; None if there are none. Looks only at those."""
+    """Return the costs of replies not stored yet, or None. Looks only at those."""
     billed, responses = run.marks.billed, run.responses
     costs = costs_since(run, billed) if len(responses) > billed else []
     return (billed, costs) if costs else None
 
 
 def costs_since(run: Run, start: int) -> list[Item]:
-    """What each reply from number `start` on cost, with the turn it was for."""
+    """Return the costs of the replies from number `start` on, each with its turn."""
     turn, found = run.progress.turns, list[Item]()
     for response in reversed(run.responses.since(start)):
         found.append(_cost(response, max(turn, 1)))

@@ -1,8 +1,8 @@
-"""The only place that turns "owner + ledger" into what to send.
+"""Input of the next request, computed from owner and ledger. The only such place.
 
 A client-owned conversation is sent whole: the view's base and the ledger behind it. A server-owned one gets the slice
-after `acknowledged`, and the few ordinals a filter left out before (`owed`). Every delta is a slice; a retry leaves
-the marks alone.
+after `acknowledged`, and the few ordinals a filter left out before (`owed`). Every delta is a slice; a retry leaves the
+marks unchanged.
 """
 
 from __future__ import annotations
@@ -28,24 +28,29 @@ def ordinals_to_send(run: Run) -> tuple[int, ...]:
 
 
 def stateful(run: Run) -> bool:
-    """Whether a server adds the next request to what it keeps, so that sending it twice could double a turn (D5)."""
+    """Return whether a server adds the next request to its own state, so that sending it twice could double a turn
+    (D5).
+    """
     # The first request of an automatic chain continues nothing, so repeating it doubles nothing.
     return run.spec.owner.kind == "conversation" or run.marks.response_id is not None
 
 
 def view_items(run: Run, history: Sequence[Item] = ()) -> list[Item]:
-    """What the model sees of a client-owned conversation; `history` is the session's, where the view says so."""
+    """Return the model's view of a client-owned conversation; `history` is the session's, used if the view refers to
+    it.
+    """
     view = run.view
     base = history if view.base is None else view.base
     return [*base, *(entry.item for entry in run.ledger.since(view.tail))]
 
 
 def open_turn(run: Run) -> list[Item]:
-    """The open turn of an unfinished run as another run's requests show it: every call has an output, once (C15).
+    """Return the open turn of an unfinished run for another run's requests: every call has exactly one output (C15).
 
-    What waits gets a fixed text, another one where something of the call may have happened. So does what a provider may
-    do and has not done: told so by another run's request, it would do it then and again later. None of this is stored
-    anywhere: it stands in requests only. A turn that no input guardrail has passed is not shown (C6).
+    A waiting call gets a fixed text, a different one if part of the call may have happened. The same holds for work
+    that a provider has been allowed to do and has not done: told so by another run's request, it would do the work then
+    and again later. None of this is stored; it is only part of requests. A turn that no input guardrail has passed is
+    not shown (C6).
     """
     turn = run.turn
     if turn is None or run.progress.verdict != "passed":
@@ -63,11 +68,11 @@ def open_turn(run: Run) -> list[Item]:
 
 
 def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[Any]) -> tuple[int, ...]:
-    """Which of the offered ordinals a filter did not send (D3).
+    """Return the offered ordinals that a filter did not send (D3).
 
-    The one place where likeness decides, because a filter gives back nothing but a list. An item that came back
-    unchanged was sent, in its place (then it is an anchor) or in another. Of the rest, between two anchors, something
-    new returned means that all offered there were sent in some form; nothing returned means that they are still owed.
+    The one place where equality of content decides, because a filter returns only a list. An item that came back
+    unchanged was sent, in its place (then it is an anchor) or in another. For the rest, between two anchors: a new
+    returned item means that all offered there were sent in some form; no returned item means that they are still owed.
     """
     offers, returns = [canonical_json(item) for item in items], [canonical_json(item) for item in returned]
     anchors = _anchors(offers, returns)
@@ -84,7 +89,7 @@ def left_out(ordinals: Sequence[int], items: Sequence[Item], returned: Sequence[
 
 
 def _without_copy(keys: list[bytes], others: list[bytes], anchors: list[tuple[int, int]]) -> list[int]:
-    """The places of `keys` that no anchor holds and that have no copy of their own among the loose ones of `others`."""
+    """Return the places of `keys` outside all anchors that have no copy among the loose ones in `others`."""
     held, held_there = {here for here, _ in anchors}, {there for _, there in anchors}
     copies = Counter(key for place, key in enumerate(others) if place not in held_there)
     places: list[int] = []

@@ -1,8 +1,8 @@
-"""Everything a run knows. Plain data: what is not here does not survive a crash.
+"""All state of a run. Plain data: anything missing here does not survive a crash.
 
-A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn`
-and joins the ledger as one piece, or is dropped. Progress is a few numbers (`Positions`), never likeness: two people
-may both say "yes".
+A `Run` is a small head plus append-only logs. The ledger holds only settled items; a turn in progress is `run.turn` and
+joins the ledger as one piece, or is dropped. Progress is a few numbers (`Positions`), never likeness: two people may
+both say "yes".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ StopMode = Literal["after_turn", "immediate", "failed", "abandoned"]
 
 
 class Owner(Struct, frozen=True):
-    """Who keeps the conversation. Chosen once, for the whole run (D1)."""
+    """The keeper of the conversation. Chosen once, for the whole run (D1)."""
 
     kind: OwnerKind = "replay"
     id: str | None = None
@@ -35,7 +35,7 @@ class Owner(Struct, frozen=True):
 
     @property
     def is_server(self) -> bool:
-        """Whether a server keeps the history, so that only what it has not acknowledged is sent."""
+        """True if a server keeps the history, so that only unacknowledged items are sent."""
         return self.kind in ("conversation", "chain")
 
     @property
@@ -45,14 +45,14 @@ class Owner(Struct, frozen=True):
 
 
 class Spec(Struct, frozen=True):
-    """What was decided when the run began."""
+    """Decisions made at the beginning of the run."""
 
     run_id: str
     agent: str
     owner: Owner = Owner()
     max_turns: int | None = 10
     input_count: int = 0
-    """How many of the ledger's first entries are the run's own input."""
+    """Number of the ledger's first entries that are the run's own input."""
     input_is_text: bool = False
     context: Any = None
     """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
@@ -60,28 +60,28 @@ class Spec(Struct, frozen=True):
 
     @property
     def inside(self) -> str | None:
-        """The outermost run that this one is nested in: only that one goes on with it."""
+        """The outermost run around this nested one: only that run continues it."""
         found = self.context.get("inside") if isinstance(self.context, dict) else None
         return found if isinstance(found, str) else None
 
     @property
     def is_apart(self) -> bool:
-        """Whether a run around this one has another conversation of the same id, in another store."""
+        """True if an outer run has another conversation of the same id, in another store."""
         return self._says("apart")
 
     @property
     def is_beside(self) -> bool:
-        """Whether the outermost run around this one is kept in the store that keeps this one."""
+        """True if the outermost run is kept in the same store as this one."""
         return self._says("beside")
 
     @property
     def took_over(self) -> bool:
-        """Whether its input begins with what gone runs of its server's conversation owed (C15)."""
+        """True if its input begins with items owed by crashed runs of its server's conversation (C15)."""
         return self._says("took_over")
 
     @property
     def takeovers(self) -> int:
-        """How often a worker resumed the run after another had crashed, or was cut, in the middle of it."""
+        """Number of resumes by a worker after another had stopped or crashed in the middle of the run."""
         found = self.context.get("takeovers") if isinstance(self.context, dict) else None
         return found if type(found) is int else 0
 
@@ -91,7 +91,7 @@ class Spec(Struct, frozen=True):
         return self._says("handed_over")
 
     def with_context(self, name: str, value: bool | int | None = True) -> Spec:
-        """Return the spec with a value in its context; None removes the value."""
+        """Return a copy with a fact added to its context."""
         known = {**(self.context if isinstance(self.context, dict) else {}), name: value}
         return evolve(self, context={name: value for name, value in known.items() if value is not None} or None)
 
@@ -100,7 +100,7 @@ class Spec(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One item and whose it is. `kind` is the public name of its run item; "input" is the caller's own."""
+    """An item with its author. `kind` is the public name of its run item; "input" is the caller's own."""
 
     kind: str
     agent: str
@@ -109,14 +109,14 @@ class Entry(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """What the model sees: `base`, then the ledger from `tail` on. A base of None is the session's history."""
+    """The model's view: `base`, then the ledger from `tail` on. A base of None is the session's history."""
 
     base: tuple[Item, ...] | None
     tail: int
 
 
 class Decision(Struct, frozen=True):
-    """What a person decided, about one call or, if sticky, about every call of a scope."""
+    """Decision of a person about a call or, if sticky, about every call of a scope."""
 
     approved: bool
     call_id: str | None = None
@@ -125,15 +125,15 @@ class Decision(Struct, frozen=True):
     message: str | None = None
     arguments_digest: str | None = None
     agent: str | None = None
-    """Whose tool it is about; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
+    """Agent of the tool; None in states of 0.1, and such a sticky decision covers nothing any more (C16)."""
     by: str | None = None
-    """Who decided, where somebody said so."""
+    """Name of the deciding person, if given."""
     at: float | None = None
-    """When, in seconds since 1970, by the clock of whoever saved it."""
+    """Time in seconds since 1970, by the clock of the saving process."""
 
 
 class Call(Struct, frozen=True):
-    """One call of the turn in progress, and how far it is."""
+    """A call of the turn in progress, with its state."""
 
     id: str
     name: str
@@ -145,62 +145,63 @@ class Call(Struct, frozen=True):
     state: CallState = "asked"
     decision: Decision | None = None
     reason: str | None = None
-    """Why it waits: "approval", or "unknown" after a crash left its outcome open."""
+    """Reason of its wait: "approval", or "unknown" after a crash left its outcome open."""
     outputs: tuple[Entry, ...] = ()
     target: str | None = None
     base: tuple[Item, ...] | None = None
-    """A handoff's: the agent it went to, and the view its filter made."""
+    """For a handoff: its target agent, and the view made by its filter."""
     child: Run | None = None
     """The run of an agent used as a tool, while it is not finished."""
     on_unknown: str = "report"
-    """Its tool's policy for a call that was cut by a crash, kept here for a settler who has none of the code (C15)."""
+    """Its tool's policy for a call cut by a crash, kept here for a settling process without the code (C15)."""
     behind: str | None = None
-    """What stands behind the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
+    """Implementation of the tool: "function", or the agent or server, as in "agent:Helper"; None: not known (C16)."""
     same_as_run: str | None = None
-    """Another run of the conversation in which the same question waits already (C15)."""
+    """Another run of the conversation with the same pending question (C15)."""
     values: str | None = None
-    """The values that its tool gets, as JSON text, noted when a person was asked: `arguments` itself where they are
-    exactly what the model wrote; None: not known (C16)."""
+    """Values for its tool, as JSON text, noted when a person was asked: `arguments` itself if they are exactly the
+    model's text; None: not known (C16)."""
 
     @property
     def prepared_arguments(self) -> str | None:
-        """The values that its tool gets, as JSON text, where they differ from `arguments`."""
+        """Values for its tool, as JSON text, if different from `arguments`."""
         return None if self.values == self.arguments else self.values
 
     @property
     def id_name(self) -> str:
-        """What its id is called in its item."""
+        """Name of the id field in its item."""
         return "id" if self.kind == "hosted" else "call_id"
 
     @property
     def has_begun(self) -> bool:
-        """Whether something of it has happened, or may have: also before a crash, or in a nested run that waits."""
-        # A decision does not undo a beginning: once entered, nobody can say that it did not run.
+        """True if part of it has happened, or may have: also before a crash, or in a waiting nested run."""
+        # A decision does not undo a beginning: once entered, it cannot be said that it did not run.
         return self.state in ("begun", "doubt") or self.child is not None or self.reason == "unknown"
 
     @property
     def is_granted(self) -> bool:
-        """Whether a provider's own tool may run and has not: the answer goes out with the turn, and is acted upon then.
+        """True if a provider's own tool may run and has not: the answer is sent with the turn, and the provider then
+        acts.
 
-        By whichever request carries it: as long as the turn is open, no other run's may.
+        Any request that carries the answer triggers it: so no other run's request may, as long as the turn is open.
         """
         return self.kind == "hosted" and any(entry.item.get("approve") is True for entry in self.outputs)
 
     @property
     def is_question(self) -> bool:
-        """Whether a person may decide about it: it waits for that, or was decided and nobody has run it yet."""
+        """True if a person may decide about it: it waits for a decision, or was decided and has not run yet."""
         return self.state == "waiting" or (self.state == "asked" and self.decision is not None)
 
 
 class Conclusion(Struct, frozen=True):
-    """What a complete turn means: go on, or end with `output` (JSON; the live value is the driver's)."""
+    """Meaning of a complete turn: continue, or end with `output` (JSON; the live value is kept outside the run)."""
 
     final: bool
     output: Any = None
     entries: tuple[Entry, ...] = ()
     """Items that a handler adds behind the turn."""
     calls: tuple[str, ...] = ()
-    """The calls whose outputs are the final output, if it came from tools."""
+    """Calls whose outputs form the final output, if from tools."""
 
 
 class Turn(Struct, frozen=True):
@@ -218,18 +219,18 @@ class Turn(Struct, frozen=True):
     conclusion: Conclusion | None = None
 
     def item_of(self, call: Call) -> Item:
-        """The item of the reply that is this call: each has one, or the run could not have been read."""
+        """Return the reply's item of a call. Every call has one: decoding a run checks that."""
         name, call_id = call.id_name, call.id
         return next(entry.item for entry in self.reply if entry.item.get(name) == call_id)
 
     @property
     def complete(self) -> bool:
-        """Whether every call has its output."""
+        """True if every call has its output."""
         return all(call.state == "returned" for call in self.calls)
 
     @property
     def ran(self) -> bool:
-        """Whether a tool of this turn has run, or may have."""
+        """True if a tool of this turn has run, or may have."""
         return any(
             call.kind in ("tool", "agent") and (call.state == "returned" or call.has_begun) for call in self.calls
         )
@@ -249,7 +250,7 @@ class Response(Struct, frozen=True):
 
 
 class Positions(Struct, frozen=True):
-    """How far the outside has followed: the whole of this run's progress in numbers."""
+    """Progress of session and server: the whole progress of this run in numbers."""
 
     stored: int = 0
     """The session has this run's `ledger[:stored]`."""
@@ -261,7 +262,7 @@ class Positions(Struct, frozen=True):
     response_id: str | None = None
     """The end of the response chain."""
     billed: int = 0
-    """The session keeps what `responses[:billed]` cost (B15)."""
+    """The session has the costs of `responses[:billed]` (B15)."""
 
 
 class Stop(Struct, frozen=True):
@@ -284,7 +285,7 @@ class Outgoing(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """The small things that change."""
+    """Small mutable state of a run."""
 
     agent: str
     turns: int = 0
@@ -295,24 +296,24 @@ class Progress(Struct, frozen=True):
     output: Any = None
     staged: tuple[Item, ...] = ()
     used: tuple[tuple[str, str], ...] = ()
-    """(agent, tool) pairs that were used, for reset_tool_choice."""
+    """Used (agent, tool) pairs, for reset_tool_choice."""
     outgoing: Outgoing | None = None
     after_item_id: str | None = None
-    """The newest item the server had before `outgoing`, where that is known. Kept behind a request that was not found
-    there: it may still arrive."""
+    """The server's newest item before `outgoing`, if known. Kept after a request that was not found there: it may
+    still arrive."""
     doubt: bool = False
-    """Whether `outgoing` was found after a crash, so that its outcome must be settled."""
+    """True if `outgoing` was found after a crash, so that its outcome must be settled."""
     claim: str | None = None
     compacted: tuple[Entry, ...] = ()
-    """What a compaction of the session made after this run; not part of the ledger."""
+    """Entries made by a compaction of the session after this run; not part of the ledger."""
     settled_by: str | None = None
-    """The run that found this one gone and closed what it had left open (C15)."""
+    """The run that closed the open parts of this one after a crash (C15)."""
     is_ready: bool = False
-    """Whether somebody decided who does not go on with the run, and nobody has taken it since."""
+    """True after a decision by a process that does not continue the run, until a worker takes it."""
 
 
 class Run(Struct, frozen=True):
-    """One run: a head and its logs."""
+    """A run: a head and its logs."""
 
     spec: Spec
     progress: Progress
@@ -322,35 +323,35 @@ class Run(Struct, frozen=True):
     responses: Log[Response] = field(default_factory=Log)
     views: Log[View] = field(default_factory=Log)
     results: Log[Item] = field(default_factory=Log)
-    """What guardrails concluded, in order, as JSON. A log and not part of the head: a run may have very many."""
+    """Verdicts of guardrails, in order, as JSON. A log and not part of the head: a run may have very many."""
     decided: Log[Decision] = field(default_factory=Log)
-    """Decisions about calls to come: made before they were asked for, or about every call of a tool."""
+    """Decisions about future calls: made in advance, or about every call of a tool."""
 
     @property
     def view(self) -> View:
-        """What the model sees now."""
+        """The model's present view."""
         return self.views[-1]
 
     @property
     def tripped(self) -> bool:
-        """Whether an input guardrail ended the run."""
+        """True if an input guardrail ended the run."""
         return self.progress.verdict == "tripped"
 
     @property
     def withheld(self) -> bool:
-        """Whether an output guardrail ended the run."""
+        """True if an output guardrail ended the run."""
         return self.progress.ended and any(one.get("stage") == "output" and one.get("tripped") for one in self.results)
 
     @property
     def storable(self) -> int:
-        """How much of the ledger the session should have now (C3).
+        """Number of ledger entries that the session should have now (C3).
 
         A run's input waits for the first settled turn, so that a failed request leaves nothing; it is stored alone when
-        a guardrail trips or the run pauses, because then nobody will send it again.
+        a guardrail trips or the run pauses, because then it will not be sent again.
         """
         if self.spec.owner.kind != "session":
             return self.marks.stored
-        # Nobody will send this input again: the run ended with it, or a person may take days to decide.
+        # This input will not be sent again: the run ended with it, or a person may take days to decide.
         if self.tripped or self.paused:
             return len(self.ledger)
         return self.marks.ready
@@ -367,7 +368,7 @@ class Run(Struct, frozen=True):
 
     @property
     def paused(self) -> bool:
-        """Whether nothing can happen before a person decides."""
+        """True if nothing can happen before a person decides."""
         if self.progress.verdict != "passed":
             return False
         waits = False
@@ -381,25 +382,25 @@ class Run(Struct, frozen=True):
 
     @property
     def is_parked(self) -> bool:
-        """Whether nobody is at the run and nobody need be: it waits for a person, or for a worker to take it."""
+        """True if the run needs no worker now: it waits for a person, or for a worker to take it."""
         return self.paused or self.progress.is_ready
 
     @property
     def finished(self) -> bool:
-        """Whether the run reached its end: an output, a tripwire, or it was given up."""
+        """True if the run reached its end: an output, a tripwire, or abandonment."""
         return self.progress.ended or self.tripped
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended and its session holds all of it: there is nothing left to resume (D7)."""
+        """True if the run has ended and its session holds all of it: nothing is left to resume (D7)."""
         return self.finished and self.marks.stored >= self.storable
 
     @property
     def has_done_something(self) -> bool:
-        """Whether a call has begun or waits, or a turn is stored: then nobody may step over the run (C15).
+        """True if a call has begun or waits, or a turn is stored: then no other run may ignore this one (C15).
 
-        A reply in hand is a turn that the server of a conversation has stored; it may have a request that had left, and
-        the run may have what others owe there.
+        On a server's conversation also: a reply in hand is a turn that the server has stored, a request may have been
+        sent, and the run may have taken over items that other runs owe there.
         """
         if self.spec.owner.kind == "conversation" and (self.turn or self.progress.outgoing or self.spec.took_over):
             return True
@@ -409,10 +410,10 @@ class Run(Struct, frozen=True):
 
     @property
     def is_left_owing(self) -> bool:
-        """Whether it ended with something that its server's conversation lacks, and nobody else has been handed that.
+        """True if the run ended with items that its server's conversation lacks, and no caller has them.
 
-        What a run ends owing is in its result (D11). Of one inside a call nobody has the result, and what was taken
-        over from others is not the caller's.
+        A run's result contains the items it owes (D11). But no caller has the result of a nested run, and items taken
+        over from crashed runs do not belong to the caller.
         """
         spec, marks = self.spec, self.marks
         if not self.finished or spec.owner.kind != "conversation" or self.progress.settled_by is not None:
@@ -423,7 +424,7 @@ class Run(Struct, frozen=True):
 
     @property
     def status(self) -> str:
-        """One word for a listing: running, paused, ready, done, failed, cancelled."""
+        """Status for a listing: running, paused, ready, done, failed, cancelled."""
         stop = self.progress.stop
         if self.finished and not self.is_closed:
             return "running"  # a kill before its last append must leave something to resume
@@ -438,11 +439,11 @@ class Run(Struct, frozen=True):
         return "paused" if self.paused else "running"
 
     def call(self, call_id: str) -> Call | None:
-        """The call of the turn in progress with this id."""
+        """Return the call of an id in the turn in progress."""
         return next((call for call in self.calls if call.id == call_id), None)
 
     def used_by(self, agent: str) -> Iterator[str]:
-        """The tools this agent has used so far."""
+        """Yield the tools used by an agent so far."""
         return (tool for name, tool in self.progress.used if name == agent)
 
 
@@ -459,7 +460,7 @@ def begin(
     is_apart: bool = False,
     is_beside: bool = False,
 ) -> Run:
-    """A run before its first effect."""
+    """Build a run before its first effect."""
     context: dict[str, Any] = {} if inside is None else {"inside": inside}
     context |= {name: True for name, is_so in (("apart", is_apart), ("beside", is_beside)) if is_so}
     entries = [Entry("input", agent, item) for item in input_items]

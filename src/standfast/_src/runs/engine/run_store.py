@@ -1,8 +1,8 @@
-"""Where runs are saved: a small protocol that any store of sessions can serve.
+"""Storage of runs: a small protocol that any store of sessions can serve.
 
 A saved run is a small head, fenced by a revision, and append-only logs. Saving writes the head and the tails of the
-logs in one step, so its cost follows what is new. The store does not understand what it keeps: head and log records
-are bytes. Consume-once is the revision: of two who save on the same one, the second is told (C12).
+logs in one step, so its cost is proportional to the new records. The store does not interpret them: head and log
+records are bytes. Consume-once is the revision: of two savers on the same revision, the second gets an error (C12).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standfast._src.base.identifiers import is_name
 
 
 def check_run_id(run_id: object) -> str:
-    """The id itself, if every store can hold it."""
+    """Return the id unchanged; raise if any store could not hold it."""
     if is_name(run_id):
         return run_id
     raise InvalidSettingError(
@@ -27,7 +27,7 @@ def check_run_id(run_id: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogTail:
-    """Records number `start`, `start` + 1, … of one log; the store drops whatever it has from `start` on first."""
+    """Records number `start`, `start` + 1, … of a log; the store first drops its records from `start` on."""
 
     start: int
     records: Sequence[bytes]
@@ -35,7 +35,7 @@ class LogTail:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a listing shows of a saved run. `status`: running, paused, ready, done, failed, cancelled."""
+    """A saved run in a listing. `status`: running, paused, ready, done, failed, cancelled."""
 
     run_id: str
     status: str
@@ -48,18 +48,18 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """A run as a store holds it."""
+    """A run as stored."""
 
     run_id: str
     revision: int
     head: bytes
     logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     made_at: float | None = field(default=None, compare=False)
-    """When it was made, where the store was asked: another under the same id, after a deletion, is not taken for it."""
+    """Time of creation, if the store was asked: tells it from a later run of the same id, made after a deletion."""
 
 
 class SavableRecord(Protocol):
-    """Something that can be saved as a run is: a head, logs that only grow, and what a listing shows of it."""
+    """A record that can be saved like a run: a head, growing logs, and fields for a listing."""
 
     run_id: str
     status: str
@@ -71,20 +71,20 @@ class SavableRecord(Protocol):
         ...
 
     def tails(self, saved: Mapping[str, int]) -> Mapping[str, LogTail]:
-        """What each log has beyond these lengths, which are saved already."""
+        """Return the tail of each log behind the saved length."""
         ...
 
     def lengths(self) -> Mapping[str, int]:
-        """How long each log is once this is saved."""
+        """Return the length of each log after this save."""
         ...
 
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Keeps runs. Every method is atomic and durable when it returns."""
+    """Storage of runs. Every method is atomic and durable when it returns."""
 
     async def load_run(self, run_id: str) -> SavedRun | None:
-        """The run as last saved; None if there is none of this id."""
+        """Return the run as last saved, or None for an unknown id."""
         ...
 
     async def save_run(
@@ -112,12 +112,12 @@ class RunStore(Protocol):
         ...
 
     async def delete_run(self, run_id: str) -> bool:
-        """Remove a run; whether there was one."""
+        """Delete a run; return whether it existed."""
         ...
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them.
+        """Delete ended runs (done, failed, cancelled) older than `older_than_s`, and all but the newest `keep` of them.
 
-        One that failed or was cut on a session, with something done that the session does not hold yet, has not ended.
+        A run that failed or was cut on a session, with work that the session does not hold yet, has not ended.
         """
         ...

@@ -1,4 +1,4 @@
-"""One version number for saved runs, and one small step from each older version to the next.
+"""Version number of saved runs, and the upgrade step from each older version to the next.
 
 Every version that a release wrote is read by all later ones: `tests/golden/` holds states of each, replayed for ever.
 To change the layout, raise VERSION and add the step that makes the old layout into the new one.
@@ -74,7 +74,7 @@ def upgrade(payload: object) -> Payload:
         )
     if payload.get("schema") not in SCHEMAS:
         foreign, other = payload.get("$schemaVersion"), payload.get("schema")
-        # Only what looks like a version is repeated: anything else may be somebody's content.
+        # Only a value that looks like a version is repeated: anything else may be private content.
         release = f", version {foreign!r}" if isinstance(foreign, str) and _RELEASE.fullmatch(foreign) else ""
         what = f"a run state of the OpenAI Agents SDK{release}" if foreign else "not a standfast run"
         if isinstance(other, str) and not foreign:
