@@ -1,1 +1,1 @@
-"""Layer 3: tools, and the path of one call."""
+"""Layer 3: tools, and the execution of tool calls."""

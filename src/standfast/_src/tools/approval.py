@@ -1,7 +1,7 @@
-"""Whether a call may run: what was decided already, the tool's own policy, its guardrails, the question to a person.
+"""Approval of tool calls: existing decisions, the tool's own policy, its guardrails, the question to a person.
 
-The same order for a text run and for a voice call (E11). Nothing here knows which of the two it is: whoever owns the
-call is a `DecisionOwner`.
+The order is the same for a text run and for a voice call (E11). Nothing here can tell which of the two it is: the owner
+of the call is a `DecisionOwner`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ OwnAgent = TypeVar("OwnAgent", bound=HookedAgent, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class CallWaits:
-    """The call waits until a person has decided; `results` is what guardrails that looked before the question said."""
+    """The call waits for a person's decision; `results` are the verdicts of guardrails that ran before the question."""
 
     results: list[ToolInputGuardrailResult] = field(default_factory=list)
     reason: str = "approval"
     values: str | None = None
-    """What the tool will get, for the person to see; see `engine.run.Call`."""
+    """Values for the tool, to show to the person; see `engine.run.Call`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +48,27 @@ class CallRefused:
 
 
 class DecisionOwner(Protocol[OwnAgent]):
-    """What asking for an approval needs of whoever owns the call."""
+    """Owner of a tool call, as needed for an approval."""
 
     formatter: ToolErrorFormatter | None
     """Replaces the text that a model reads about a rejected call."""
 
     guardrails_before_approval: bool
-    """Whether input guardrails look before a person is asked, and again when the call runs."""
+    """True to run input guardrails before a person is asked, and again when the call runs."""
 
     def agent_key(self, agent: OwnAgent) -> str:
-        """What the owner knows this agent by: sticky decisions are about one agent's tool (C16)."""
+        """Return the owner's key of an agent: sticky decisions are about one agent's tool (C16)."""
         ...
 
     async def record_decisions(self) -> None:
-        """Write down what the application's own code decided while it ran."""
+        """Record the decisions made by the application's code."""
         ...
 
 
 async def approval_of(
     owner: DecisionOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
 ) -> CallWaits | CallRefused | None:
-    """None if the call may run; else that it waits for a person, or what the model reads in its place."""
+    """Return None if the call may run; else that it waits, or the text for the model in its place."""
     if call.child is not None and call.decision is None and tool.agent_tool is not None:
         return None  # it was let run before, and its own run waits inside
     book = context.approvals
@@ -106,16 +106,16 @@ async def approval_of(
 
 
 def _gets_what_was_shown(tool: LocalTool, call: Call) -> bool:
-    """Whether the tool still gets the values that were shown to the person who approved the call."""
+    """Return whether the tool still gets the values that the approving person saw."""
     now = prepare(tool, call.arguments)
     if now.kind == "invalid":
-        return True  # it gets nothing: the call fails, and the model is told
-    # None: nobody could know them. What the person saw then is the text, and only that may come to the tool unasked.
+        return True  # it gets nothing: the call fails, and the model reads the error
+    # None: the values were unknown. Then the person saw the text, and only the text may reach the tool unasked.
     return now.values in (None, call.arguments) if call.values is None else now.values == call.values
 
 
 def _refusal_of_arguments(tool: LocalTool, arguments: str) -> str | None:
-    """Return the text about a call whose tool refuses values other than the model wrote; None where it does not.
+    """Return the refusal of a tool that accepts only values equal to the model's text; None if the call is not refused.
 
     Values that only the application's own code can tell are not refused: a model could not write them in another way.
     A person is asked about them.
@@ -136,7 +136,7 @@ async def _ask_application(
     agent: NamedAgent,
     agent_key: str,
 ) -> None:
-    """Let the application answer in place of a person; what it says is a decision like any other."""
+    """Let the application decide in place of a person; its answer is a decision like any other."""
     item = ToolApprovalItem(agent, context.tool_call, tool_name=call.name, agent_key=agent_key)
     answer: Any = await maybe_await(on_approval(context, item))
     match answer.get("approve") if isinstance(answer, Mapping) else None:
@@ -165,10 +165,10 @@ async def _rejection(
 async def hosted_approval(
     call: Call, request: Item, shown: RawItem, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
 ) -> Item | None:
-    """The answer to a provider that asks whether its hosted MCP tool may run; None if a person must decide.
+    """Answer a provider's question about its hosted MCP tool; None if a person must decide.
 
-    What was decided counts first, then the callback of the agent's tool for that server. `request` is the provider's
-    item, `shown` the same as the callback should see it.
+    An existing decision has precedence, then the callback of the agent's tool for that server. `request` is the
+    provider's item, `shown` the same item for the callback.
     """
     label = request.get("server_label")
     book: ApprovalBook = wrapper.approvals

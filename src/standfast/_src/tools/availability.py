@@ -1,6 +1,6 @@
-"""Which of an agent's tools and handoffs are there for this run: `is_enabled`, asked at once and only where it asks.
+"""Selection of an agent's enabled tools and handoffs: all `is_enabled` functions are called at the same time.
 
-Most agents have nothing to ask; for them this is one pass over a list.
+Most agents have no such function; for them this is one pass over a list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def filter_enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], agent: object) -> list[T]:
-    """Those of the candidates that are enabled, in their order; what has no `is_enabled` is."""
+    """Return the enabled candidates, in their order; a candidate without `is_enabled` is enabled."""
     if all(getattr(candidate, "is_enabled", True) is True for candidate in candidates):
         return list(candidates)
     verdicts: list[Any] = []
@@ -27,7 +27,7 @@ async def filter_enabled(candidates: Sequence[T], ctx: RunContextWrapper[Any], a
     except BaseException:
         for verdict in verdicts:
             if inspect.iscoroutine(verdict):
-                verdict.close()  # it was never started, and Python would complain about that
+                verdict.close()  # it was never started, and Python would warn about that
         raise
     waiting = [index for index, verdict in enumerate(verdicts) if inspect.isawaitable(verdict)]
     if len(waiting) == 1:

@@ -1,8 +1,8 @@
-"""Tools that take text as it is: `CustomTool`, for what would only suffer from being written as JSON.
+"""Free-form tools: `CustomTool`, for input that would suffer from being written as JSON.
 
-A grammar, a patch, a query: the model writes the input itself, as one text. Everything else is as with a function tool,
-because the same code carries the call out: the ledger, approvals, hooks, saved runs, and what becomes of a call that
-had begun when the process died. Only providers with the Responses API know such tools.
+A grammar, a patch, a query: the model writes the input itself, as one text. Everything else equals a function tool,
+because the same code executes the call: ledger, approvals, hooks, saved runs, and the policy for a call that had begun
+when the process crashed. Only providers with the Responses API know such tools.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CustomToolApprovalFunction = Callable[[RunContextWrapper[Any], str, str], "Await
 
 
 class CustomToolOnApprovalFunctionResult(TypedDict):
-    """What a `CustomTool.on_approval` returns."""
+    """Result of a `CustomTool.on_approval` function."""
 
     approve: bool
     reason: NotRequired[str]
@@ -52,7 +52,7 @@ CustomToolOnApprovalFunction = Callable[
 
 @dataclass(frozen=True)
 class CustomToolCustomDataContext:
-    """What a `custom_data_extractor` gets: the call, its input, and the output the model will see."""
+    """Argument of a `custom_data_extractor`: the call, its input, and the output for the model."""
 
     tool_context: ToolContext[Any]
     tool: CustomTool
@@ -69,40 +69,40 @@ CustomToolCustomDataExtractor = Callable[
 
 @dataclass
 class CustomTool:
-    """A tool whose input is one text that the model writes freely, or by the grammar in `format`."""
+    """A tool with a single text as input, written freely by the model or by the grammar in `format`."""
 
     name: str
     """The name the model calls."""
 
     description: str
-    """What the model is told about it."""
+    """Description for the model."""
 
     on_invoke_tool: CustomToolExecutor
-    """Gets the context and the input. The text of what it returns is the output; the model is told what it raises."""
+    """Gets the context and the input. The text of its result is the output; the model reads the text of its error."""
 
     format: object | None = None
     """The provider's description of the text, e.g. a grammar; None for any text."""
 
     needs_approval: bool | CustomToolApprovalFunction = False
-    """Whether a person must agree first: a bool, or a function of the context, the input and the call id."""
+    """Need for an approval: a bool, or a function of the context, the input and the call id."""
 
     on_approval: CustomToolOnApprovalFunction | None = None
-    """Answers in place of a person, where a call needs approval."""
+    """Answers in place of a person if a call needs approval."""
 
     defer_loading: bool = False
-    """Whether a provider with tool search hides the tool until it is found."""
+    """True if a provider with tool search hides the tool until found."""
 
     custom_data_extractor: CustomToolCustomDataExtractor | None = field(default=None, kw_only=True)
     """Makes data for the application that stays on the output item and is never sent to a model."""
 
     allowed_callers: list[ToolCaller] | None = field(default=None, kw_only=True)
-    """Who may call the tool on a provider with programmatic tool calling."""
+    """Allowed callers on a provider with programmatic tool calling."""
 
     idempotent: bool | None = field(default=None, kw_only=True)
-    """Whether running a call twice does no more than running it once."""
+    """True if running a call twice does no more than running it once."""
 
     on_unknown: UnknownOutcomePolicy = field(default=BY_IDEMPOTENCE, kw_only=True)
-    """What to do about a call that had begun when the process died; see `FunctionTool.on_unknown`."""
+    """Policy for a call that had begun when the process crashed; see `FunctionTool.on_unknown`."""
 
     tool_config: dict[str, Any] = field(init=False, repr=False)
     """The tool in the provider's words."""
@@ -133,29 +133,29 @@ class CustomTool:
 
     @property
     def type(self) -> str:
-        """What providers call this kind of tool."""
+        """The providers' name for this kind of tool."""
         return "custom"
 
     @property
     def qualified_name(self) -> str:
-        """The name: such tools are in no namespace."""
+        """Name of the tool: free-form tools have no namespace."""
         return self.name
 
     @property
     def failure_error_function(self) -> ToolErrorFunction:
-        """The model is told what went wrong: a text that fails to parse is the model's to mend."""
+        """Function that describes a failure to the model: a text that fails to parse is the model's to correct."""
         return default_tool_error_function
 
     def runtime_needs_approval(self) -> bool | CustomToolApprovalFunction:
-        """`needs_approval`, by the SDK's name for it."""
+        """The SDK's name for `needs_approval`."""
         return self.needs_approval
 
     def runtime_on_approval(self) -> CustomToolOnApprovalFunction | None:
-        """`on_approval`, by the SDK's name for it."""
+        """The SDK's name for `on_approval`."""
         return self.on_approval
 
     async def run(self, ctx: ToolContext[Any], text: str) -> str:
-        """Carry a call out and return its output as text; raises what the executor raises."""
+        """Run a call and return its output as text; errors of the executor are raised."""
         output = await maybe_await(self.on_invoke_tool(ctx, text))
         return output if isinstance(output, str) else str(output)
 
@@ -168,11 +168,11 @@ CUSTOM_CALL = "custom_tool_call"
 
 
 def lookup_name(call_type: str | None, name: str) -> str:
-    """What a tool is found by among an agent's local tools: a call of one kind must never find one of another."""
+    """Return the key of a tool among an agent's local tools, distinct for each kind of call."""
     # With a blank, which no provider allows in a name: a function cannot be called so.
     return f"{CUSTOM_CALL} {name}" if call_type == CUSTOM_CALL else name
 
 
 def tool_kind(tool: LocalTool) -> ToolKind:
-    """What formatters of errors know this kind of tool by."""
+    """Return the kind of a tool for error formatters."""
     return "custom" if isinstance(tool, CustomTool) else "function"

@@ -1,7 +1,7 @@
-"""What a docstring says about a function and its parameters, in the Google, NumPy and Sphinx styles.
+"""Parser of docstrings in the Google, NumPy and Sphinx styles: descriptions of a function and its parameters.
 
-Reading is forgiving: what is not understood is no description, never an error. The description is the text before the
-first section; everything after the sections is for people.
+The parser is forgiving: a part that it does not understand gives no description, never an error. The description is the
+text before the first section; everything after the sections is for people.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SIGNS: dict[DocstringStyle, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Documentation:
-    """The description, and one for each parameter that has one; names are without stars."""
+    """Description of a function, and of its described parameters; names are without stars."""
 
     description: str | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
 
 def read_docstring(text: str | None, style: DocstringStyle | None = None) -> Documentation:
-    """What this docstring (as `inspect.getdoc` gives it) says, in that style or in the one it looks like."""
+    """Parse a docstring (as `inspect.getdoc` gives it), in the given style or in the detected one."""
     if not text or not text.strip():
         return Documentation()
     lines = text.expandtabs().splitlines()
@@ -79,7 +79,7 @@ def _google(lines: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _indented_until(lines: list[str], start: int) -> int:
-    """Where the indented block at `start` ends; `start` itself if there is none. Blank lines inside belong to it."""
+    """Return the end of the indented block at `start`, blank lines inside included; `start` itself without a block."""
     end = start
     for index in range(start, len(lines)):
         if lines[index].strip():
@@ -148,7 +148,7 @@ def _sphinx(lines: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _texts(found: dict[str, list[str]]) -> dict[str, str]:
-    """Each entry's first line and its dedented rest as one text; entries without any text are no description."""
+    """Join each entry's first line and its dedented rest; entries without text are left out."""
     texts: dict[str, str] = {}
     for name, lines in found.items():
         first, rest = (lines[0] if lines else ""), dedent("\n".join(lines[1:]))

@@ -1,4 +1,4 @@
-"""What a function's docstring says, as the SDK's `function_schema` module gives it."""
+"""Documentation of a function from its docstring, in the form of the SDK's `function_schema` module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standfast._src.tools.docstrings import DocstringStyle, read_docstring
 
 @dataclass
 class FuncDocumentation:
-    """A function's name, and what its docstring says of it and of its parameters."""
+    """Name of a function, and the descriptions from its docstring."""
 
     name: str
     description: str | None
@@ -20,6 +20,6 @@ class FuncDocumentation:
 
 
 def generate_func_documentation(func: Callable[..., Any], style: DocstringStyle | None = None) -> FuncDocumentation:
-    """Read a function's docstring, in this style or in the one it looks like."""
+    """Read a function's docstring, in the given style or in the detected one."""
     said = read_docstring(inspect.getdoc(func), style)
     return FuncDocumentation(func.__name__, said.description, said.parameters or None)

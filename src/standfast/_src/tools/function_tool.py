@@ -1,8 +1,8 @@
-"""Python functions as tools: `FunctionTool`, and `function_tool`, which makes one.
+"""Python functions as tools: `FunctionTool`, and its factory `function_tool`.
 
 A tool is data with one callable in it. The policy of a call (approval, guardrails, hooks, timeouts, failures) is not
-here but in `invoke`, so that text and voice share it. What a tool knows beyond the SDK's fields is what to do about a
-call that had begun when the process died: run it again, ask a person, or tell the model that nobody knows.
+here but in `invoke`, so that text and voice share it. Beyond the SDK's fields, a tool has a policy for a call that had
+begun when the process crashed: run it again, ask a person, or tell the model that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 
 def default_tool_error_function(ctx: RunContextWrapper[Any], error: Exception) -> str:
-    """What the model reads when a tool raised and nothing else was arranged: what went wrong, so that it can react.
+    """Default text for the model after a tool raised: the error, so that the model can react.
 
-    Of an agent that failed inside the call it says which tools had run: nobody else knows, and they are not undone.
+    If an agent failed inside the call, the text names its tools that had run: the model cannot know of them otherwise,
+    and they are not undone.
     """
     why = str(error) or type(error).__name__
     if isinstance(ctx, ToolContext) and ctx.called_inside:
@@ -59,13 +60,13 @@ def _sentence(text: str) -> str:
 
 
 def timeout_text(tool_name: str, timeout_seconds: float) -> str:
-    """What the model reads when a tool took too long and nothing else was arranged."""
+    """Return the default text for the model after a tool's timeout."""
     return model_text("tool_timed_out", tool_name=tool_name, seconds=timeout_seconds)
 
 
 @dataclass(frozen=True)
 class FunctionToolCustomDataContext:
-    """What a `custom_data_extractor` gets: the call, and the output the model will see."""
+    """Argument of a `custom_data_extractor`: the call, and the output for the model."""
 
     tool_context: ToolContext[Any]
     tool: FunctionTool
@@ -81,7 +82,7 @@ FunctionToolCustomDataExtractor = Callable[
 
 @dataclass
 class FunctionToolResult:
-    """One finished call, as a `tool_use_behavior` function gets it."""
+    """A finished call, as passed to a `tool_use_behavior` function."""
 
     tool: FunctionTool
     output: Any
@@ -91,8 +92,9 @@ class FunctionToolResult:
 
 
 class Invoker:
-    """The `on_invoke_tool` of a tool made by standfast: `run` raises what the function raises; a call of it follows the
-    tool's failure policy. It belongs to one tool, so a copy of a tool gets one of its own."""
+    """The `on_invoke_tool` of a tool made by standfast. `run` raises the function's errors; `__call__` applies the
+    failure policy. An invoker belongs to one tool, so a copy of a tool gets its own.
+    """
 
     __slots__ = ("prepare", "run", "tool", "wrapped")
 
@@ -119,7 +121,7 @@ class Invoker:
         return copied
 
     async def __call__(self, ctx: ToolContext[Any], arguments: str) -> Any:
-        """The function's result, or what the failure policy puts in its place."""
+        """Return the function's result, or the failure policy's replacement."""
         try:
             return await self.run(ctx, arguments)
         except Exception as error:
@@ -128,21 +130,21 @@ class Invoker:
 
 
 class MayFail(Protocol):
-    """What is asked of a tool whose call failed."""
+    """Attributes of a tool needed after a failed call."""
 
     @property
     def qualified_name(self) -> str:
-        """The name it is spoken of by."""
+        """Return the name for messages."""
         ...
 
     @property
     def failure_error_function(self) -> ToolErrorFunction | None:
-        """What the model is told; None ends the run instead."""
+        """Return the function that describes a failure to the model; None ends the run instead."""
         ...
 
 
 async def failure_text(tool: MayFail, ctx: RunContextWrapper[Any], error: Exception) -> str:
-    """What the model reads about this failure; raises it instead if the tool has no failure function."""
+    """Return the text for the model about a failure; raise the failure if the tool has no failure function."""
     format_failure = tool.failure_error_function
     if format_failure is None:
         if isinstance(error, StandfastError):
@@ -168,12 +170,14 @@ class _Wrapped:
 
 
 BY_IDEMPOTENCE: Any = None
-# A policy that nobody chose; `checked_policy` replaces it by the one that follows from `idempotent`.
+# An unset policy; `checked_policy` replaces it by the one that follows from `idempotent`.
 
 
 @dataclass
 class FunctionTool:
-    """A function a model may call. `function_tool` makes one from a Python function; this is for all other cases."""
+    """A function for a model to call. `function_tool` makes one from a Python function; use this class for all other
+    cases.
+    """
 
     name: str
     """The name the model calls."""
@@ -284,31 +288,31 @@ class FunctionTool:
 
     @property
     def qualified_name(self) -> str:
-        """The name with its namespace, where it has one."""
+        """Name of the tool, prefixed by a namespace if any."""
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
 class Described(Protocol):
-    """What is told of a tool beside a call of it."""
+    """Attributes of a tool that describe a call to the application."""
 
     @property
     def description(self) -> str | None:
-        """What the model is told about it."""
+        """Return the description for the model."""
         ...
 
     @property
     def title(self) -> str | None:
-        """What people call it."""
+        """Return the title for people."""
         ...
 
     @property
     def origin(self) -> ToolOrigin | None:
-        """Where it comes from."""
+        """Return the source of the tool."""
         ...
 
 
 def facts_of(tool: Described) -> dict[str, Any] | None:
-    """What an item about a call of this tool tells the application: description, title, origin; None for nothing."""
+    """Return the facts about a tool for an item of its call: description, title, origin; None without any."""
     origin = None if tool.origin is None else tool.origin.to_json_dict()
     facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
     return {name: value for name, value in facts.items() if value} or None
@@ -327,7 +331,7 @@ def _check_timeout(tool: FunctionTool) -> None:
 
 
 def check_callers(tool_name: str, callers: object) -> None:
-    """Raise UserError if this is no list of known callers, nor None."""
+    """Raise UserError unless the value is None or a list of known callers."""
     if callers is None:
         return
     if not isinstance(callers, list) or not callers or any(c not in ("direct", "programmatic") for c in callers):
@@ -340,7 +344,9 @@ def check_callers(tool_name: str, callers: object) -> None:
 def checked_policy(
     tool_name: str, policy: UnknownOutcomePolicy | None, *, idempotent: bool | None
 ) -> UnknownOutcomePolicy:
-    """What becomes of a call of unknown outcome: the policy that was chosen, else what follows from `idempotent`."""
+    """Return the policy for a call of unknown outcome: the explicit one, else the one that follows from
+    `idempotent`.
+    """
     if policy is BY_IDEMPOTENCE:
         return "rerun" if idempotent else "report"
     if policy not in ("rerun", "ask", "report"):
@@ -356,7 +362,7 @@ def checked_policy(
 
 
 def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTool]) -> list[FunctionTool]:
-    """Copies of these tools as one named group, for providers that know namespaces."""
+    """Copy tools into a named group, for providers with namespaces."""
     if not name or not name.strip():
         raise UserError("a tool namespace has no name", "Give a non-empty name.")
     if not description or not description.strip():
@@ -504,7 +510,9 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _runner_of(function: Callable[..., Any], schema: FuncSchema, *, is_async: bool) -> ToolInvoker:
-    """From (context, arguments as JSON) to a call of the function. Not itself async: one await less on every call."""
+    """Return a runner that parses JSON arguments and calls the function. Not itself async: one await less on every
+    call.
+    """
     read, takes_context = schema.read, schema.takes_context
 
     def run_async(ctx: ToolContext[Any], arguments: str) -> Awaitable[Any]:
@@ -523,7 +531,7 @@ def _runner_of(function: Callable[..., Any], schema: FuncSchema, *, is_async: bo
 
 
 def _wrap_output_check(run: ToolInvoker, schema: FuncSchema, declared: DeclaredOutput) -> ToolInvoker:
-    """The same, with what it returns checked against the declared type; without one, exactly the same."""
+    """Add a check of the result against the declared type; without a declared type return the runner unchanged."""
     adapter = declared.adapter
     if adapter is None:
         return run

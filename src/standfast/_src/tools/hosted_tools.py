@@ -1,6 +1,6 @@
-"""Tools that a provider runs itself: standfast only passes their definitions on and keeps what comes back.
+"""Hosted tools, which a provider runs itself: standfast only passes their definitions on and keeps their results.
 
-Each is plain data with the SDK's fields; a model adapter turns it into its provider's words. `ProviderTool` carries any
+Each is plain data with the SDK's fields; a model adapter converts it to its provider's form. `ProviderTool` carries any
 definition that has no class here yet.
 """
 
@@ -36,7 +36,7 @@ class FileSearchTool:
 
 
 class WebSearchToolImageSettings(TypedDict, total=False):
-    """What a web search does about images."""
+    """Settings of a web search for images."""
 
     max_results: int
     caption: bool
@@ -63,10 +63,10 @@ _RUN_BY_THE_PROGRAM = frozenset(
 
 @dataclass
 class _Defined:
-    """A tool that is given as its definition in the provider's words."""
+    """A tool given by its definition in the provider's format."""
 
     tool_config: Any
-    """The definition, passed on as it is."""
+    """The definition, passed on unchanged."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.tool_config, Mapping) or not isinstance(self.tool_config.get("type"), str):
@@ -83,7 +83,7 @@ class CodeInterpreterTool(_Defined):
 
 
 class ImageGenerationToolConfig(TypedDict, total=False):
-    """The provider's options for making images. Others are passed on as well."""
+    """The provider's options for making images. Further options are passed on as well."""
 
     type: Required[Literal["image_generation"]]
     action: Literal["generate", "edit", "auto"]
@@ -108,7 +108,7 @@ class ImageGenerationTool(_Defined):
 class ProviderTool(_Defined):
     """Any other tool of a provider.
 
-    A definition of one that the program itself would have to run is refused.
+    A definition of a tool that the program itself would have to run is refused.
     """
 
     def __post_init__(self) -> None:
@@ -121,21 +121,21 @@ class ProviderTool(_Defined):
 
     @property
     def name(self) -> str:
-        """What the tool is called in traces and hooks: its type."""
+        """Name in traces and hooks: its type."""
         kind: str = self.tool_config["type"]
         return kind
 
 
 @dataclass
 class MCPToolApprovalRequest:
-    """What `HostedMCPTool.on_approval_request` gets: the call that a remote server wants approved."""
+    """Argument of `HostedMCPTool.on_approval_request`: a remote server's call that needs an approval."""
 
     ctx_wrapper: RunContextWrapper[Any]
     data: Any
 
 
 class MCPToolApprovalFunctionResult(TypedDict):
-    """What it returns."""
+    """Result of `HostedMCPTool.on_approval_request`."""
 
     approve: bool
     reason: NotRequired[str]
@@ -167,9 +167,10 @@ class ToolSearchTool:
 
 @dataclass
 class ProgrammaticToolCallingTool:
-    """Lets the model write a program, which the provider runs, and which calls tools that allow "programmatic" callers.
+    """Permission for the model to write a program that the provider runs and that calls tools with "programmatic"
+    callers.
 
-    Those calls are carried out here like any other, and their outputs go to the program.
+    Those calls are executed here like any other, and their outputs go to the program.
     """
 
     name: ClassVar[str] = "programmatic_tool_calling"

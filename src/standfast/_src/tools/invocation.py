@@ -1,9 +1,9 @@
-"""The policy of one call, for text and voice alike: from the arguments a model wrote to the output it reads.
+"""Policy of a tool call, for text and voice alike: from the model's arguments to the output it reads.
 
-The caller has decided that the call may run (`needs_approval` helps with that) and has written down that it begins.
-Here follow, in this order: input guardrails, start hooks, the tool with its timeout and failure policy, output
-guardrails, the application's own data, end hooks. Nothing here starts a task for an async tool; a sync one runs in a
-thread that is abandoned on cancellation.
+The caller has decided that the call may run (`needs_approval` helps with that) and has saved that it begins. The steps,
+in this order: input guardrails, start hooks, the tool with its timeout and failure policy, output guardrails, the
+application's own data, end hooks. Nothing here starts a task for an async tool; a sync one runs in a thread that is
+abandoned on cancellation.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from standfast._src.tools.tool_guardrails import (
 
 @dataclass(slots=True)
 class CallOutcome:
-    """What became of a call."""
+    """Outcome of a tool call."""
 
     output: Any
-    """The tool's own value, or the text that stands in its place."""
+    """The tool's own value, or the text in its place."""
 
     item_output: str | list[Item]
     """The output as the model reads it."""
@@ -55,29 +55,29 @@ class CallOutcome:
     input_results: list[ToolInputGuardrailResult] = field(default_factory=list)
     output_results: list[ToolOutputGuardrailResult] = field(default_factory=list)
     rejected: bool = False
-    """Whether an input guardrail kept the call from running; no hook was called then."""
+    """True if an input guardrail prevented the call; no hook was called then."""
 
     custom_data: dict[str, Any] | None = None
-    """What the tool's `custom_data_extractor` made; never shown to a model."""
+    """Result of the tool's `custom_data_extractor`; never shown to a model."""
 
     error: Exception | None = None
-    """The failure or timeout that the output stands in for; for whoever traces."""
+    """The failure or timeout behind the output; for traces."""
 
 
 class ToolCancelled(Exception):
-    """A tool cancelled itself: to a failure function this is a failure like any other."""
+    """Cancellation of a tool by itself: for a failure function this is a failure like any other."""
 
 
 # --- whether a person must agree -------------------------------------------------------------------------------------
 
 
 async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments: str, call_id: str = "") -> bool:
-    """Whether a person must agree to this call; in doubt, yes.
+    """Return whether a call needs an approval; in doubt True.
 
     A policy function is asked only about arguments it can understand: a JSON object with finite numbers, of which the
     tool gets exactly what the model wrote (C16). Everything else needs approval, and so does a call about which the
-    function returned None, which is no answer. Input guardrails decide, too: a call that would bring its tool something
-    else than they look at needs approval as well.
+    function returned None, which is not an answer. Input guardrails decide, too: a call whose tool would get other
+    values than the guardrails check needs approval as well.
     """
     policy: Any = tool.needs_approval
     if isinstance(policy, bool):
@@ -97,12 +97,12 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
 
 
 def function_decides(tool: LocalTool) -> bool:
-    """Whether code of the application decides about calls of this tool: a policy function or input guardrails."""
+    """Return whether the application's code decides about calls of a tool: a policy function or input guardrails."""
     return callable(tool.needs_approval) or bool(tool.tool_input_guardrails)
 
 
 def prepare(tool: LocalTool, arguments: str) -> Prepared:
-    """Read a call's arguments ahead of it. A tool that gets the model's text itself is judged on that text."""
+    """Read a call's arguments before the call. A tool that gets the model's raw text is judged by that text."""
     invoker = None if isinstance(tool, CustomTool) else tool.on_invoke_tool
     reads_ahead = invoker.prepare if isinstance(invoker, Invoker) else None
     return Prepared("exact", arguments) if reads_ahead is None else reads_ahead(arguments)
@@ -131,12 +131,12 @@ async def invoke(
     formatter: ToolErrorFormatter | None = None,
     again: bool = False,
 ) -> CallOutcome:
-    """Run one call to its end.
+    """Run a tool call to its end.
 
-    Raises what ends a run: a tripwire, a failure the tool has no failure function for, a `ToolTimeoutError` it asked
-    for, a hook's error. `formatter` is the run's `tool_error_formatter`; it may replace the default failure text.
-    `again` goes on with a call that was entered before (an agent's, which waited for a person): its guardrails have
-    looked and its start was announced then.
+    Raises errors that end a run: a tripwire, a failure of a tool without a failure function, a `ToolTimeoutError` if
+    configured, a hook's error. `formatter` is the run's `tool_error_formatter`; it may replace the default failure
+    text. `again` continues a call that was entered before (an agent's, which waited for a person): its guardrails and
+    start hooks have already run.
     """
     agent = ctx.agent if agent is None else agent
     input_results: list[ToolInputGuardrailResult] = []
@@ -172,7 +172,7 @@ async def _tell(
     tool: LocalTool,
     *result: object,
 ) -> None:
-    """Call the hooks of this name. What one raises ends the run as a UserError: it is the program's own code."""
+    """Call the hooks of a name. An error of a hook ends the run as a UserError: it is the program's own code."""
     of_run, of_agent = overridden(run_hooks, name), overridden(agent_hooks, name)
     arguments = (ctx, agent, tool, *result)
     try:
@@ -191,7 +191,7 @@ async def _tell(
 async def _output_of(
     tool: LocalTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
 ) -> tuple[Any, Exception | None]:
-    """What the tool returns, or the text its failure or timeout policy puts in that place, and what it stands for."""
+    """Return the tool's result and None, or the text of its failure or timeout policy and the error."""
     run = _runner(tool)
     try:
         if tool.timeout_seconds is None:
@@ -202,7 +202,7 @@ async def _output_of(
     except asyncio.CancelledError as cancelled:
         task = asyncio.current_task()
         if tool.failure_error_function is None or (task is not None and task.cancelling()):
-            raise  # somebody cancelled the call, or the tool wants its own failures raised
+            raise  # the call was cancelled from outside, or the tool wants its own failures raised
         itself = ToolCancelled(str(cancelled) or "the tool cancelled itself")
         return await _format_failure(tool, ctx, itself, formatter), itself
     if finished:
@@ -212,7 +212,7 @@ async def _output_of(
 
 
 def _runner(tool: LocalTool) -> ToolInvoker:
-    """What carries a call of the tool out and raises what it raises."""
+    """Return the function that runs a call and raises the tool's errors."""
     if isinstance(tool, CustomTool):
         return tool.run
     invoker = tool.on_invoke_tool
@@ -220,7 +220,9 @@ def _runner(tool: LocalTool) -> ToolInvoker:
 
 
 async def _within(seconds: float, run: ToolInvoker, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
-    """Whether it finished in time, and its result. The deadline decides, whatever a late tool returns or raises."""
+    """Run a call with a deadline; return whether it finished in time, and its result. A late result or error does not
+    count.
+    """
     deadline = asyncio.timeout(seconds)
     try:
         async with deadline:

@@ -1,7 +1,7 @@
-"""What the tools of MCP servers are called, and how a server is named where people or models read it.
+"""Names of the tools of MCP servers, and of servers in texts for people and models.
 
-The names with a server in them are those the SDK makes, so that prompts which mention them keep working: two tools that
-would get one name, or one that a provider would find too long, end in a few digits of a hash instead.
+Names with a server are equal to the SDK's, so that prompts with them keep working: tools of equal name, and a name too
+long for a provider, end in a few digits of a hash instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def redact(name: str) -> str:
 
 
 def names_with_servers(listed: Sequence[tuple[str, Sequence[str]]], taken: Set[str] = frozenset()) -> list[list[str]]:
-    """A name for each tool of each server, none of them twice and none of those already taken.
+    """Return a unique name for each tool of each server, outside the names already taken.
 
     `listed` has each server's name with the names of its tools; the result has one list for each server.
     """

@@ -1,8 +1,8 @@
-"""The tools of MCP servers as function tools: what a server lists becomes what a model may call.
+"""Tools of MCP servers as function tools for a model.
 
-A server is anything with a name and two methods: `standfast.mcp` has classes that connect, the SDK's own work as well,
-and so does a class of the application's. A call is a tool call like any other from here on; what is added is the key by
-which the server can know a repeated call, in the call's `_meta`.
+A server is anything with a name and two methods: the connecting classes of `standfast.mcp`, the SDK's, or a class of
+the application. From here on a call is a tool call like any other; in addition, the call's `_meta` carries the key by
+which the server can recognise a repeated call.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ IDEMPOTENCY_KEY = "standfast/idempotency-key"
 
 
 class MCPServerLike(Protocol):
-    """What an agent needs of an MCP server: those of `standfast.mcp`, the SDK's, or a class of the application's own.
+    """Interface of an MCP server for an agent: those of `standfast.mcp`, the SDK's, or a class of the application.
 
     Read where a server has them, under the SDK's names: `needs_approval`, `use_structured_content`,
     `failure_error_function`, `tool_meta_resolver`, `custom_data_extractor`, `tool_input_guardrails` and
@@ -65,7 +65,7 @@ class MCPServerLike(Protocol):
         ...
 
     async def list_tools(self, run_context: Any = None, agent: AnyAgent = None) -> Sequence[MCPToolLike]:
-        """Its tools: name, description, inputSchema."""
+        """Return its tools: name, description, inputSchema."""
         ...
 
     async def call_tool(self, tool_name: str, arguments: dict[str, Any] | None) -> Any:
@@ -75,7 +75,7 @@ class MCPServerLike(Protocol):
 
 @dataclass(frozen=True)
 class MCPToolMetaContext:
-    """What a server's `tool_meta_resolver` gets: the call whose `_meta` it makes."""
+    """Argument of a server's `tool_meta_resolver`: the call for the `_meta`."""
 
     run_context: RunContextWrapper[Any]
     server_name: str
@@ -85,7 +85,7 @@ class MCPToolMetaContext:
 
 @dataclass(frozen=True)
 class MCPToolCustomDataContext:
-    """What a server's `custom_data_extractor` gets: the call, the server's result, and what the model will read."""
+    """Argument of a server's `custom_data_extractor`: the call, the server's result, and the output for the model."""
 
     run_context: RunContextWrapper[Any]
     server_name: str
@@ -112,7 +112,7 @@ class MCPUtil:
         include_server_in_tool_names: bool = False,
         reserved_tool_names: set[str] | None = None,
     ) -> list[Tool]:
-        """Every tool of these servers, in their order; raises UserError if two have one name."""
+        """Return all tools of these servers, in their order; raise UserError for two tools of equal name."""
         listed = [(server, await server.list_tools(run_context, agent)) for server in servers]
         names = [[str(read(one, "name")) for one in tools] for _, tools in listed]
         if include_server_in_tool_names:
@@ -161,7 +161,9 @@ class MCPUtil:
         failure_error_function: ToolErrorFunction | None = default_tool_error_function,
         tool_name_override: str | None = None,
     ) -> FunctionTool:
-        """One tool of a server as a function tool. Without an agent, a policy function that needs one asks a person."""
+        """Convert a server's tool to a function tool. Without an agent, a policy function that needs one asks
+        a person.
+        """
         shown = tool_name_override or read(tool, "name")
         schema, is_strict = _schema_of(tool, server, strict=convert_schemas_to_strict)
         annotations = read(tool, "annotations")
@@ -196,13 +198,13 @@ class MCPUtil:
         meta: dict[str, Any] | None = None,
         tool_display_name: str | None = None,
     ) -> ReadResult:
-        """Call a tool of a server and return what a model would read of its result."""
+        """Call a tool of a server and return the model's text of its result."""
         calls = _Calls(server, tool, tool_display_name or read(tool, "name"))
         return _output(server, await calls.result(context, _object(calls.shown, input_json), meta))
 
 
 def is_repeatable(tool: object) -> bool:
-    """Whether the server says that calling this tool twice does no more than calling it once."""
+    """Return whether the server declares the tool idempotent or read-only."""
     annotations = read(tool, "annotations")
     return _either(annotations, "read_only_hint") is True or _either(annotations, "idempotent_hint") is True
 
@@ -227,7 +229,7 @@ def _refuse_doubled(listed: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def _schema_of(described: object, server: MCPServerLike, *, strict: bool) -> tuple[dict[str, Any], bool]:
-    """The schema of a tool's arguments, and whether it is strict: best effort, else the schema is used as it is."""
+    """Return the schema of a tool's arguments, and whether it is strict: best effort, else the schema unchanged."""
     schema = to_plain(_either(described, "input_schema") or {})
     kind = schema.get("type", "object") if isinstance(schema, dict) else None
     if kind != "object" and kind != ["object"]:
@@ -248,7 +250,7 @@ def _schema_of(described: object, server: MCPServerLike, *, strict: bool) -> tup
 
 
 class _Calls:
-    """The calls of one tool of a server, with the results that its `custom_data_extractor` is still to look at."""
+    """Calls of a server's tool, with results kept for its `custom_data_extractor`."""
 
     def __init__(self, server: MCPServerLike, described: object, shown: str) -> None:
         self._server: Any = server  # what it may have besides is looked for where it is used
@@ -258,7 +260,7 @@ class _Calls:
         self._results: dict[str, tuple[dict[str, Any], Any]] = {}
 
     async def run(self, ctx: ToolContext[Any], arguments: str) -> ReadResult:
-        """Call the tool and return what the model reads of its result."""
+        """Call the tool and return the model's text of its result."""
         given = _object(ctx.tool_name, arguments)
         result = await self.result(ctx, given, self._meta)
         if getattr(self._server, "custom_data_extractor", None):
@@ -266,7 +268,7 @@ class _Calls:
         return _output(self._server, result)
 
     async def result(self, ctx: RunContextWrapper[Any], given: dict[str, Any], meta: Mapping[str, Any] | None) -> Any:
-        """The server's answer. Its own meta is laid over the resolver's, and the key of this call over both."""
+        """Return the server's answer. Its own meta overrides the resolver's, and the key of this call both."""
         asked = {**await self._resolved_meta(ctx, given), **(meta or {})}
         key = getattr(ctx, "idempotency_key", None)
         # A server that knows no meta is called as before.
@@ -288,7 +290,7 @@ class _Calls:
         return meta or {}
 
     async def _await_call(self, call: Awaitable[T]) -> T:
-        """The result; a cancellation that nobody here asked for came from the server's side, and is a failure."""
+        """Await a call; a cancellation from the server's side, not requested here, is a failure."""
         try:
             return await call
         except asyncio.CancelledError as error:
@@ -302,7 +304,7 @@ class _Calls:
             ) from error
 
     async def custom_data(self, data: FunctionToolCustomDataContext) -> Any:
-        """Ask the server's `custom_data_extractor` about one finished call."""
+        """Call the server's `custom_data_extractor` for a finished call."""
         given, result = self._results.pop(data.tool_context.tool_call_id, ({}, None))
         return await maybe_await(
             self._server.custom_data_extractor(
@@ -322,7 +324,7 @@ class _Calls:
 
 
 def _either(thing: object, name: str) -> Any:
-    """A field under its name in Python, as `mcp` 2 has it, or under that of the wire, as `mcp` 1 and plain dicts do."""
+    """Return a field by its Python name, as in `mcp` 2, or by its wire name, as in `mcp` 1 and plain dicts."""
     value = read(thing, name)
     if value is not None:
         return value
@@ -336,7 +338,7 @@ def _to_dict(value: object) -> dict[str, Any] | None:
 
 
 def _failure_function(server: MCPServerLike, of_agent: ToolErrorFunction | None) -> ToolErrorFunction | None:
-    """What tells the model of a failure: the server's function, else the agent's."""
+    """Return the function that describes a failure to the model: the server's, else the agent's."""
     of_sdk = getattr(server, "_get_failure_error_function", None)
     if of_sdk is not None:
         chosen: ToolErrorFunction | None = of_sdk(of_agent)
@@ -346,7 +348,7 @@ def _failure_function(server: MCPServerLike, of_agent: ToolErrorFunction | None)
 
 
 def _approval(server: MCPServerLike, described: object, agent: object) -> ToolNeedsApproval:
-    """The server's policy: its own `needs_approval`, or that of the SDK's servers, who keep it elsewhere."""
+    """Return the server's policy: its own `needs_approval`, or the private one of the SDK's servers."""
     policy: Any = getattr(server, "needs_approval", None)
     if policy is None:
         of_sdk = getattr(server, "_get_needs_approval_for_tool", None)
@@ -369,7 +371,7 @@ def _object(tool_name: str, arguments: str) -> dict[str, Any]:
 
 
 def _output(server: MCPServerLike, result: object) -> ReadResult:
-    """What the model reads of a result. One that cannot be read does not mean that the call did nothing."""
+    """Return the model's text of a result. An unreadable result does not mean that the call had no effect."""
     try:
         return _read_result(server, result)
     except Exception as error:

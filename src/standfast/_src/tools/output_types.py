@@ -1,7 +1,7 @@
-"""What a function tool declares about its output: a type or a schema, said or read from its return annotation.
+"""Declared output of a function tool: a type or a schema, explicit or from the return annotation.
 
 Providers show the schema to programs that call the tool, which read an object by it. So a declared type is an object,
-and a value that is not of it is a failure of the tool, about which the model is told like any other.
+and a value of another type is a failure of the tool, reported to the model like any other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOW = "Use a pydantic model, TypedDict or dataclass; str or Any for a result wi
 
 
 class DeclaredOutput(NamedTuple):
-    """The schema of a tool's output, and what checks its values, where a type was declared."""
+    """Schema of a tool's output, and the validator of a declared type."""
 
     schema: dict[str, Any] | None = None
     adapter: TypeAdapter[Any] | None = None
@@ -35,8 +35,9 @@ def declared_output(
     output_type: TypeForm | None,
     output_json_schema: dict[str, Any] | None,
 ) -> DeclaredOutput:
-    """What these arguments of `function_tool` declare; for programs, the return annotation declares it where they do
-    not."""
+    """Return the output declared by these arguments of `function_tool`; for programmatic callers the return annotation
+    is the fallback.
+    """
     if output_json_schema is not None:
         try:
             return DeclaredOutput(deepcopy(output_json_schema))
@@ -48,7 +49,7 @@ def declared_output(
 
 
 def _returned_type(function: Callable[..., Any]) -> TypeForm | None:
-    """The annotated return type; None where it says nothing that a schema could say."""
+    """Return the annotated return type; None if a schema could not express anything about it."""
     try:
         annotated = get_type_hints(
             function if inspect.isroutine(function) else type(function).__call__, include_extras=True
@@ -75,7 +76,7 @@ def _of_type(output_type: TypeForm) -> DeclaredOutput:
 
 
 def _is_object(schema: dict[str, Any]) -> bool:
-    """Whether the root of the schema is an object, also by way of a reference."""
+    """Return whether the root of the schema is an object, references resolved."""
     found: Any = schema
     for _ in range(len(schema.get("$defs", ())) + 1):
         if not isinstance(found, dict) or found.get("type") in ("object", ["object"]):
@@ -85,7 +86,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
 
 
 def checked_output(tool_name: str, adapter: TypeAdapter[Any], value: object) -> Any:
-    """The value as the declared type has it; raises UserError if it is none."""
+    """Validate a value against the declared type; raise UserError if invalid."""
     try:
         return adapter.validate_python(value)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What a model reads of the value that a tool returned: by the schema the tool declared, or as text or parts.
+"""Conversion of a tool's value for the model: by its declared schema, or as text or parts.
 
-A program that the model wrote (`ProgrammaticToolCallingTool`) reads outputs as well, and reads JSON: a value becomes
-JSON for it, and a text about a failure becomes an object with an `error`, where a schema promised an object.
+A program written by the model (`ProgrammaticToolCallingTool`) reads outputs as well, and reads JSON: a value becomes
+JSON for it, and a text about a failure becomes an object with an `error` if the schema promised an object.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from standfast._src.tools.function_tool import FunctionTool
 
 
 def is_programmatic(call: object) -> bool:
-    """Whether a program that the model wrote made this call, and not the model itself."""
+    """Return whether a call was made by a program of the model instead of the model itself."""
     return bool(read(read(call, "caller"), "type") == "program")
 
 
 def model_output(tool: LocalTool, call: object, value: object) -> str | list[Item]:
-    """The value as the model, or the program that called, reads it. Raises UserError if it is not what was declared."""
+    """Convert a value for the model, or for a calling program. Raises UserError if it violates the declared schema."""
     if isinstance(tool, FunctionTool) and tool.output_json_schema is not None:
         return _serialise_output(tool, value)
     text = tool_output(value)
@@ -40,7 +40,7 @@ def model_output(tool: LocalTool, call: object, value: object) -> str | list[Ite
 
 
 def failure_output(tool: LocalTool, call: object, text: object) -> str | list[Item]:
-    """A text in place of an output, as the model reads it; as an object, for a program that was promised one."""
+    """Convert a failure's text for the model; to an object for a program with a declared schema."""
     if tool.output_json_schema is None or not isinstance(text, str) or not is_programmatic(call):
         return tool_output(text)
     return text if isinstance(_parse_json(text), dict) else _json({"error": text})

@@ -44,7 +44,7 @@ class Prepared:
 
     @property
     def is_other(self) -> bool:
-        """Whether the tool would get, or may get, something else than the model wrote."""
+        """True if the tool would get, or may get, other values than the model wrote."""
         return self.kind in ("changed", "unknown")
 
 
@@ -55,7 +55,7 @@ EXACT, UNKNOWN, INVALID = Prepared("exact"), Prepared("unknown"), Prepared("inva
 
 
 def preparer_of(schema: FuncSchema) -> Preparer:
-    """Make the function that reads arguments for the tool of this schema ahead of a call."""
+    """Return the function that reads arguments for a tool of this schema before a call."""
     known: list[bool] = []  # looked at when a call first needs it: most tools have no policy
 
     def prepare(arguments: str) -> Prepared:
@@ -67,7 +67,7 @@ def preparer_of(schema: FuncSchema) -> Preparer:
 
 
 def compare(written: str, values: dict[str, Any]) -> Prepared:
-    """Compare values that a tool would get with the arguments as the model wrote them."""
+    """Compare values for a tool with the arguments as written by the model."""
     try:
         # An empty text is how some models call a tool without parameters.
         sent = plain_object(written or "{}", repeats=False)
@@ -106,7 +106,7 @@ def _prepare(schema: FuncSchema, arguments: str) -> Prepared:
 def plain_object(text: str, *, repeats: bool = True) -> dict[str, Any] | None:
     """Parse a JSON object with finite numbers; None for any other text.
 
-    With `repeats=False` also None where a key of an object is written twice: readers differ about which one counts.
+    With `repeats=False` also None if a key of an object occurs twice: parsers disagree about the winner.
     """
 
     def refuse(text: str) -> NoReturn:
@@ -155,7 +155,9 @@ def _is_same_at(key: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _is_data_only_model(model: type[BaseModel]) -> bool:
-    """Whether validating with this generated model runs no code but pydantic's. What is not known counts as code."""
+    """Return whether validation with this generated model runs only pydantic's code. Unknown parts count
+    as other code.
+    """
     from pydantic_core import SchemaValidator
 
     core: Any = model.__pydantic_core_schema__

@@ -1,7 +1,7 @@
-"""The sentences a model reads about calls that did not run as asked, and how an application replaces them.
+"""Texts for the model about calls that did not run as asked, and their replacement by an application.
 
-A formatter that raises, or returns something else than text, must not cost the run its history: the default is used
-and the fault is logged, without what the call was about.
+A formatter that raises, or returns anything but text, must not cost the run its history: the default is used and the
+fault is logged, without the content of the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ToolKind = Literal["function", "computer", "shell", "apply_patch", "custom"]
 
 @dataclass
 class ToolErrorFormatterArgs(Generic[TContext]):
-    """What a `RunConfig.tool_error_formatter` gets."""
+    """Argument of a `RunConfig.tool_error_formatter`."""
 
     kind: ErrorKind
     tool_type: ToolKind
@@ -30,7 +30,7 @@ class ToolErrorFormatterArgs(Generic[TContext]):
     default_message: str
     run_context: RunContextWrapper[TContext]
     error: Exception | None = None
-    """What the tool raised, for `tool_exception`."""
+    """The tool's error, for `tool_exception`."""
 
 
 ToolErrorFormatter = Callable[[ToolErrorFormatterArgs[Any]], "Awaitable[str | None] | str | None"]
@@ -41,12 +41,12 @@ REJECTED = DEFAULT_TEXTS.call_rejected
 
 
 def not_found_text(tool_name: str) -> str:
-    """What the model reads when it called a tool that it was not shown."""
+    """Return the text for a model that called an unknown tool."""
     return model_text("tool_not_found", tool_name=tool_name)
 
 
 async def format_error(formatter: ToolErrorFormatter | None, args: ToolErrorFormatterArgs[Any]) -> str:
-    """The formatter's text, or the default one if it declines, fails or returns something else."""
+    """Return the formatter's text, or the default if it declines, fails or returns another type."""
     if formatter is None:
         return args.default_message
     try:
@@ -69,7 +69,7 @@ async def rejection_text(
     formatter: ToolErrorFormatter | None = None,
     tool_type: ToolKind = "function",
 ) -> str:
-    """What the model reads about a rejected call: what the person said, else the formatter's text, else the default."""
+    """Return the text about a rejected call: the person's, else the formatter's, else the default."""
     if message is not None:
         return message
     return await format_error(
@@ -81,7 +81,7 @@ async def rejection_text(
 async def unknown_tool_text(
     ctx: RunContextWrapper[Any], *, tool_name: str, call_id: str, formatter: ToolErrorFormatter | None = None
 ) -> str:
-    """What the model reads about a tool it made up, with `tool_not_found_behavior="return_error_to_model"`."""
+    """Return the text about an invented tool, with `tool_not_found_behavior="return_error_to_model"`."""
     default = not_found_text(tool_name)
     return await format_error(
         formatter, ToolErrorFormatterArgs("tool_not_found", "function", tool_name, call_id, default, ctx)

@@ -1,8 +1,8 @@
-"""From a Python function to the JSON schema of its arguments, and from a model's arguments back to a call.
+"""JSON schema of a Python function's arguments, and the way back from a model's arguments to a call.
 
 The schema comes from the signature: types, defaults, `Annotated` and `Field`, with descriptions from the docstring.
-Arguments are read straight from the model's JSON by the same description, so what the schema promises is what the
-function gets. Pydantic does both, and is imported when the first schema is made, never by `import standfast`.
+Arguments are read straight from the model's JSON by the same description, so the function gets values that match the
+schema. Pydantic does both, and is imported when the first schema is made, never by `import standfast`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclass
 class FuncSchema:
-    """A function as a model sees it, and the way back."""
+    """Description of a function for a model, with the parser of its arguments."""
 
     name: str
     description: str | None
@@ -43,10 +43,10 @@ class FuncSchema:
     strict_json_schema: bool = True
     return_annotation: Any = _EMPTY
     field_names: dict[str, str] = field(default_factory=dict)
-    """Parameters whose field has another name, because pydantic has a use of its own for theirs."""
+    """Parameters whose field has another name, because pydantic reserves theirs."""
 
     def to_call_args(self, data: BaseModel) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and keyword arguments of the call that these validated arguments ask for."""
+        """Convert validated arguments to positional and keyword arguments."""
         values = data.__dict__
         positional: list[Any] = []
         keywords: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class FuncSchema:
         return positional, keywords
 
     def read(self, arguments: str) -> tuple[list[Any], dict[str, Any]]:
-        """The call that this JSON text asks for; raises ModelBehaviorError, without the values, if it asks for none."""
+        """Parse JSON arguments to those of a call; raise ModelBehaviorError, without the values, if invalid."""
         from pydantic import ValidationError
 
         try:
@@ -91,7 +91,7 @@ class FuncSchema:
 
 
 def unreadable_arguments(tool_name: str, error: ValidationError) -> ModelBehaviorError:
-    """What is wrong with a model's arguments: where, and what was expected there; never what was given."""
+    """Build the error about a model's arguments: places and expectations, never values."""
     details = error.errors(include_url=False, include_context=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         return ModelBehaviorError(f"Invalid JSON input for tool {tool_name}", "Send one JSON object as the arguments.")
@@ -104,7 +104,7 @@ def unreadable_arguments(tool_name: str, error: ValidationError) -> ModelBehavio
 
 
 def validation_faults(error: ValidationError) -> str:
-    """Every fault as `place: what was expected`, without the values, which may be private."""
+    """List all faults as `place: expectation`, without the values, which may be private."""
     faults = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         place = ".".join(str(part) for part in fault["loc"]) or "input"
@@ -125,7 +125,7 @@ def function_schema(
     use_docstring_info: bool = True,
     strict_json_schema: bool = True,
 ) -> FuncSchema:
-    """The schema of a function's arguments. A first parameter that is a context wrapper is not one of them.
+    """Build the schema of a function's arguments, without a first parameter that is a context wrapper.
 
     Raises UserError for a signature that no schema can describe.
     """
@@ -179,7 +179,7 @@ def function_schema(
 
 
 def _documentation_of(func: Callable[..., Any], style: DocstringStyle | None) -> Documentation:
-    """What the docstring says; for an object that can be called its class's, and `__call__`'s about the parameters."""
+    """Return the documentation of a function; for a callable object its class's, with the parameters of `__call__`."""
     said = read_docstring(inspect.getdoc(func), style)
     if not _is_object(func):
         return said
@@ -192,8 +192,9 @@ def _is_object(func: Callable[..., Any]) -> bool:
 
 
 def _hints_of(func: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The annotations as types. Those written as text may name what is local to the function around this one, or, of an
-    object that can be called, what its class defines."""
+    """Resolve the annotations to types. Text annotations may name locals of the enclosing function or, for a callable
+    object, names of its class.
+    """
     called = func if inspect.isroutine(func) else type(func).__call__
     owners = () if inspect.isroutine(func) else reversed(type(func).__mro__)
     inside = {word: one for owner in owners for word, one in (*vars(owner).items(), (owner.__name__, owner))}
@@ -210,7 +211,7 @@ def _hints_of(func: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _locals_around(func: Callable[..., Any]) -> dict[str, Any]:
-    """What is local to the functions this one is defined in, as far as they are still running."""
+    """Return the locals of the enclosing functions that are still running."""
     around = set(func.__qualname__.split(".")[:-1])
     found: dict[str, Any] = {}
     frame = inspect.currentframe()
@@ -268,9 +269,10 @@ def _without_metadata(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _build_field(parameter: inspect.Parameter, annotation: TypeForm, documented: str | None) -> tuple[Any, FieldInfo]:
-    """One parameter as a pydantic field: its type, its default and its description.
+    """Build the pydantic field of a parameter: type, default and description.
 
-    The docstring's description wins over a plain string in `Annotated`; both win over that of a `Field`.
+    The docstring's description has precedence over a plain string in `Annotated`; both have precedence over a
+    `Field`'s.
     """
     from pydantic.fields import FieldInfo
 
@@ -301,7 +303,7 @@ def _field(default_factory: Callable[[], Any], description: str | None) -> Field
 
 
 def _field_name(name: str, signature: inspect.Signature, base: type[Any]) -> str:
-    """A name pydantic takes: not private, and not one that its models already use."""
+    """Return a name allowed by pydantic: not private, and not used by its models."""
     if not name.startswith("_") and not hasattr(base, name) and name not in ("model_config",):
         return name
     candidate = f"field{name}" if name.startswith("_") else f"{name}_"

@@ -19,31 +19,31 @@ ToolFunction = Callable[..., Any]
 
 
 def default_tool_timeout_error_message(*, tool_name: str, timeout_seconds: float) -> str:
-    """What the model reads when a tool took too long and nothing else was arranged."""
+    """Return the default text for the model after a tool's timeout."""
     return timeout_text(tool_name, timeout_seconds)
 
 
 def get_function_tool_origin(function_tool: FunctionTool) -> ToolOrigin | None:
-    """Where a tool comes from: a Python function, an MCP server, an agent."""
+    """Return the source of a tool: a Python function, an MCP server, an agent."""
     return function_tool.origin or ToolOrigin(ToolOriginType.FUNCTION)
 
 
 async def invoke_function_tool(
     *, function_tool: FunctionTool, context: ToolContext[Any], arguments: str, **options: object
 ) -> Any:
-    """Call a tool by hand, as a run would: its failure function applies, its guardrails and hooks do not."""
+    """Call a tool outside a run: its failure function applies, its guardrails and hooks do not."""
     return await function_tool.on_invoke_tool(context, arguments)
 
 
 def resolve_function_tool_failure_error_function(function_tool: FunctionTool) -> ToolErrorFunction | None:
-    """What tells the model that this tool failed; None if nothing does and the run ends."""
+    """Return the function that describes a failure to the model; None if a failure ends the run."""
     return function_tool.failure_error_function
 
 
 def set_function_tool_failure_error_function(
     function_tool: FunctionTool, failure_error_function: ToolErrorFunction | None
 ) -> FunctionTool:
-    """Let this function tell the model that the tool failed; None ends the run instead."""
+    """Set the function that describes a failure to the model; None ends the run instead."""
     function_tool.failure_error_function = failure_error_function
     return function_tool
 
@@ -51,7 +51,7 @@ def set_function_tool_failure_error_function(
 async def maybe_invoke_function_tool_failure_error_function(
     *, function_tool: FunctionTool, context: RunContextWrapper[Any], error: Exception
 ) -> str | None:
-    """What the model would read about this failure; None if the tool has no function for that."""
+    """Return the model's text about a failure; None for a tool without a failure function."""
     if function_tool.failure_error_function is None:
         return None
     return await failure_text(function_tool, context, error)

@@ -1,4 +1,4 @@
-"""JSON schemas as a provider's strict mode wants them: every object closed, every property required.
+"""JSON schemas in the form of a provider's strict mode: every object closed, every property required.
 
 `ensure_strict_json_schema` is a pure function: it gives a new schema and leaves the old one alone, and a schema that is
 already strict comes back equal. What cannot be closed without changing its meaning (a dict with free keys) is refused
@@ -45,7 +45,7 @@ def ensure_strict_json_schema(schema: Schema) -> Schema:
 
 
 class _Normaliser:
-    """One walk over one schema. `inlining` names the references being expanded, so that a cycle ends."""
+    """Normalisation of a schema. `inlining` names the references being expanded, so that a cycle ends."""
 
     def __init__(self, root: Schema) -> None:
         self.root = root
@@ -80,7 +80,7 @@ class _Normaliser:
             raise UserError(f"a JSON schema is nested deeper than {DEPTH_MAX} levels", "Flatten it.")
 
     def _reference(self, schema: Schema, depth: int, inlining: tuple[str, ...]) -> object:
-        """A bare reference stays one; one with siblings is replaced by its target: strict mode takes no siblings."""
+        """Keep a bare reference; replace one with siblings by its target: strict mode allows no siblings."""
         ref = schema["$ref"]
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
         if not siblings or not isinstance(ref, str):
@@ -93,7 +93,7 @@ class _Normaliser:
         return self.node({**target, **siblings}, depth + 1, (*inlining, ref))
 
     def _flatten(self, schema: Schema, depth: int) -> Schema | None:
-        """A schema with a single `allOf` as one schema; None if there is nothing to flatten, or no way to."""
+        """Merge a schema with a single `allOf` into one schema; None if not applicable or impossible."""
         members = schema.get("allOf")
         if not isinstance(members, list) or len(members) != 1 or not isinstance(members[0], dict):
             return None
@@ -118,7 +118,7 @@ class _Normaliser:
 
 
 def _close_object(schema: Schema) -> Schema:
-    """A copy of this one node: an object closed with all its properties required, `oneOf` as `anyOf`."""
+    """Copy a node: an object closed with all its properties required, `oneOf` as `anyOf`."""
     strict = dict(schema)
     properties = strict.get("properties")
     if "type" not in strict and isinstance(properties, dict):

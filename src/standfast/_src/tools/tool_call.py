@@ -1,9 +1,9 @@
-"""One call of a tool from asked to answered, for text runs and voice calls alike.
+"""Execution of a tool call from request to answer, for text runs and voice calls alike.
 
-`invoke` is the policy of a call that runs. Here is what comes around it, in this order: whether it may run
-(`approval_of`), a place among the calls that may run at once, the note that the call begins, which is saved before
-anything of it happens, and the entry that its output becomes in a history. Whoever owns the call (a run today, a voice
-call later) is known only as a `CallOwner`; the tool and the agent are those that were offered when the call arrived.
+`invoke` is the policy of a running call. This module adds the steps around it, in this order: approval (`approval_of`),
+a place under the concurrency limit, the record that the call begins, saved before any of its effects, and the history
+entry of its output. The owner of the call, a text run or a voice call, is only known as a `CallOwner`; the tool and the
+agent are those offered when the call arrived.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NO_LIMIT: AbstractAsyncContextManager[Any] = nullcontext()
 
 
 class OwnerFailed(BaseException):
-    """Whoever owns the call could not note something while an agent inside the call went on.
+    """The owner of the call could not save a record while an agent inside the call was running.
 
-    Not an Exception, like `ChildPaused`: it is no failure of the tool, about which a model could be told something.
+    Not an Exception, like `ChildPaused`: it is not a failure of the tool, to be reported to a model.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -41,28 +41,28 @@ class OwnerFailed(BaseException):
 
 
 class CallSpan(Protocol):
-    """A call as whoever traces sees it."""
+    """Trace span of a tool call."""
 
     def note(self, **facts: object) -> None:
-        """Add what is known by now."""
+        """Add facts to the span."""
         ...
 
 
 class CallOwner(DecisionOwner[OwnAgent], Protocol[OwnAgent]):
-    """What a call needs of whoever owns it."""
+    """Owner of a tool call."""
 
     hooks: RunHooksBase[Any, Any] | None
 
     async def begin(self, call: Call) -> None:
-        """Note that the call begins. Returns when that is saved: from here on it is never repeated silently."""
+        """Record that the call begins. Returns once saved: from then on the call is never repeated silently."""
         ...
 
     def place(self) -> AbstractAsyncContextManager[Any]:
-        """A place among the calls that may run at once."""
+        """Return a place under the limit of concurrent calls."""
         ...
 
     def span(self, call: Call, tool: LocalTool, agent: OwnAgent) -> AbstractContextManager[CallSpan | None]:
-        """A span around the call, for whoever traces; gives None where nobody does."""
+        """Return a trace span around the call; yields None without tracing."""
         ...
 
 
@@ -73,16 +73,16 @@ class ConcurrencyLimit:
         self._gate = asyncio.Semaphore(limit) if limit is not None else None
 
     def one(self) -> AbstractAsyncContextManager[Any]:
-        """One place, taken inside `async with`."""
+        """Return a place, acquired inside `async with`."""
         return NO_LIMIT if self._gate is None else self._gate
 
 
 async def run_tool_call(
     owner: CallOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
 ) -> CallOutcome | CallRefused | CallWaits:
-    """Run the call if it may run: its outcome, the text the model reads in its place, or that it waits.
+    """Run a call if allowed; return its outcome, the text in its place, or that it waits.
 
-    Raises what ends a run, and `ChildPaused` if an agent inside the call waits.
+    Raises errors that end a run, and `ChildPaused` if an agent inside the call waits.
     """
     verdict = await approval_of(owner, call, tool, context, agent=agent)
     if verdict is not None:
@@ -112,7 +112,7 @@ async def run_tool_call(
 
 
 def settle_after_crash(call: Call, tool: LocalTool | None) -> UnknownOutcomePolicy:
-    """What becomes of a call that had begun when its process died: its tool's policy, never a silent repeat."""
+    """Return the policy for a call that had begun when its process crashed: the tool's, never a silent repeat."""
     # A nested run notes where it stands before it does anything that counts: one that is not there has done nothing.
     if call.kind == "agent":
         return "rerun"
@@ -125,15 +125,15 @@ def settle_after_crash(call: Call, tool: LocalTool | None) -> UnknownOutcomePoli
 
 @dataclass(frozen=True, slots=True)
 class CallAnswer:
-    """What a call came to, as a history keeps it."""
+    """Answer to a tool call, for the history."""
 
     entry: Entry
     results: tuple[Item, ...] = ()
-    """What tool guardrails said, as JSON."""
+    """Verdicts of tool guardrails, as JSON."""
 
 
 def answer_of(outcome: CallOutcome | CallRefused, call_item: Item, tool: LocalTool, agent_key: str) -> CallAnswer:
-    """The entry of a call's output, and what guardrails said about it."""
+    """Build the history entry of a call's output, with the verdicts of guardrails."""
     if isinstance(outcome, CallRefused):
         item = call_output_item(call_item, failure_output(tool, call_item, outcome.text))
         results = tuple(guardrail_json("tool_input", one) for one in outcome.results)
@@ -151,7 +151,7 @@ def answer_of(outcome: CallOutcome | CallRefused, call_item: Item, tool: LocalTo
 
 
 def guardrail_json(stage: str, result: ToolInputGuardrailResult | ToolOutputGuardrailResult) -> Item:
-    """What a tool guardrail said, as JSON."""
+    """Convert a tool guardrail's verdict to JSON."""
     output = result.output
     return {
         "stage": stage,
@@ -162,7 +162,7 @@ def guardrail_json(stage: str, result: ToolInputGuardrailResult | ToolOutputGuar
 
 
 def json_or_repr(value: object) -> JsonValue:
-    """The value as JSON, or, where it cannot be, its repr: what a guardrail says about its reasons may be anything."""
+    """Convert a value to JSON, or to its repr if impossible: a guardrail may give any reason."""
     plain = to_plain(value)
     try:
         encode({"value": plain})

@@ -1,4 +1,4 @@
-"""Tool guardrails: functions that look at one call of a tool, before or after it, and may say no.
+"""Tool guardrails: functions that check a single tool call, before or after it, and may refuse it.
 
 They decide about that call alone: let it pass, put a message in its place, or end the run.
 """
@@ -33,14 +33,14 @@ class RaiseExceptionBehavior(TypedDict):
 
 
 class AllowBehavior(TypedDict):
-    """Nothing happens."""
+    """Verdict without an effect."""
 
     type: Literal["allow"]
 
 
 @dataclass
 class ToolGuardrailFunctionOutput:
-    """A tool guardrail's verdict; make it with `allow`, `reject_content` or `raise_exception`."""
+    """Verdict of a tool guardrail, made by `allow`, `reject_content` or `raise_exception`."""
 
     output_info: Any
     behavior: RejectContentBehavior | RaiseExceptionBehavior | AllowBehavior = field(
@@ -54,7 +54,7 @@ class ToolGuardrailFunctionOutput:
 
     @classmethod
     def reject_content(cls, message: str, output_info: Any = None) -> ToolGuardrailFunctionOutput:
-        """Put `message` in the place of the call's output; the run goes on."""
+        """Replace the call's output by `message`; the run continues."""
         return cls(output_info, RejectContentBehavior(type="reject_content", message=message))
 
     @classmethod
@@ -65,7 +65,7 @@ class ToolGuardrailFunctionOutput:
 
 @dataclass
 class ToolInputGuardrailData:
-    """What a tool input guardrail looks at."""
+    """Argument of a tool input guardrail."""
 
     context: ToolContext[Any]
     agent: AnyAgent
@@ -73,7 +73,7 @@ class ToolInputGuardrailData:
 
 @dataclass
 class ToolOutputGuardrailData(ToolInputGuardrailData):
-    """What a tool output guardrail looks at: always the tool's own output, whatever guardrails before it said."""
+    """Argument of a tool output guardrail: always the tool's own output, regardless of earlier guardrails."""
 
     output: Any
 
@@ -88,13 +88,13 @@ ToolOutputGuardrailFunction = Callable[
 
 @dataclass
 class ToolInputGuardrail(Guardrail, Generic[TContext]):
-    """Looks at a call before it runs."""
+    """Check of a tool call before it runs."""
 
     guardrail_function: ToolInputGuardrailFunction
     """Gets the call and the agent."""
 
     async def run(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        """Ask this guardrail alone."""
+        """Run this guardrail alone."""
         return await self._verdict(ToolGuardrailFunctionOutput, data)
 
 
@@ -106,13 +106,13 @@ class ToolOutputGuardrail(Guardrail, Generic[TContext]):
     """Gets the call, the agent and the output."""
 
     async def run(self, data: ToolOutputGuardrailData) -> ToolGuardrailFunctionOutput:
-        """Ask this guardrail alone."""
+        """Run this guardrail alone."""
         return await self._verdict(ToolGuardrailFunctionOutput, data)
 
 
 @dataclass
 class ToolInputGuardrailResult:
-    """What a tool input guardrail said."""
+    """Verdict of a tool input guardrail."""
 
     guardrail: ToolInputGuardrail[Any]
     output: ToolGuardrailFunctionOutput
@@ -120,7 +120,7 @@ class ToolInputGuardrailResult:
 
 @dataclass
 class ToolOutputGuardrailResult:
-    """What a tool output guardrail said."""
+    """Verdict of a tool output guardrail."""
 
     guardrail: ToolOutputGuardrail[Any]
     output: ToolGuardrailFunctionOutput
@@ -163,9 +163,9 @@ def tool_output_guardrail(
 async def judge_call(
     guardrails: Sequence[ToolInputGuardrail[Any]], data: ToolInputGuardrailData
 ) -> tuple[list[ToolInputGuardrailResult], str | None]:
-    """Ask the input guardrails of a tool, one after the other; the message of the one that rejected, if one did.
+    """Ask the input guardrails of a tool, one after the other; return the results, and the message of a rejection.
 
-    Those behind a rejection are not asked. Raises the tripwire error of one that wants the run to end.
+    Guardrails behind a rejection are not asked. Raises the tripwire error of a guardrail that ends the run.
     """
     asked, message = await _ask_in_order(guardrails, data, ToolInputGuardrailTripwireTriggered)
     return [ToolInputGuardrailResult(*one) for one in asked], message
@@ -174,9 +174,9 @@ async def judge_call(
 async def judge_output(
     guardrails: Sequence[ToolOutputGuardrail[Any]], data: ToolOutputGuardrailData
 ) -> tuple[list[ToolOutputGuardrailResult], Any]:
-    """Ask the output guardrails of a tool, one after the other; the output that counts after them.
+    """Ask the output guardrails of a tool, one after the other; return the results, and the final output.
 
-    Those behind a rejection are not asked. Raises the tripwire error of one that wants the run to end.
+    Guardrails behind a rejection are not asked. Raises the tripwire error of a guardrail that ends the run.
     """
     asked, message = await _ask_in_order(guardrails, data, ToolOutputGuardrailTripwireTriggered)
     return [ToolOutputGuardrailResult(*one) for one in asked], data.output if message is None else message
@@ -185,7 +185,7 @@ async def judge_output(
 async def _ask_in_order(
     guardrails: Sequence[Any], data: ToolInputGuardrailData, tripwire: Callable[[Any, Any], Exception]
 ) -> tuple[list[tuple[Any, ToolGuardrailFunctionOutput]], str | None]:
-    """Each guardrail that was asked with its verdict, and the message of the one that rejected."""
+    """Return each asked guardrail with its verdict, and the message of a rejection."""
     asked: list[tuple[Any, ToolGuardrailFunctionOutput]] = []
     for guardrail in guardrails:
         output: ToolGuardrailFunctionOutput = await guardrail.run(data)
@@ -197,7 +197,7 @@ async def _ask_in_order(
                 raise tripwire(guardrail, output)
             case {"type": "reject_content", "message": str(message)}:
                 return asked, message
-            case _:  # a behaviour nobody understands must not count as "allow"
+            case _:  # an unknown behaviour must not count as "allow"
                 raise UserError(
                     f"tool guardrail {guardrail.get_name()!r} returned a behavior of no known kind",
                     "Make it with ToolGuardrailFunctionOutput.allow, .reject_content(message) or .raise_exception.",

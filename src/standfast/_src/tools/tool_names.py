@@ -1,6 +1,6 @@
-"""What tools are called: names a provider accepts, and what happens when two have the same.
+"""Names of tools: valid for a provider, and unique.
 
-A model calls by name, so of two tools with one name only one can be meant. A handoff beats a tool, and otherwise the
+A model calls by name, so only one of two tools with equal names can be meant. A handoff beats a tool, and otherwise the
 later one wins, as in the SDK; the losers are not shown to the model. The policy "error" refuses instead.
 """
 
@@ -21,7 +21,7 @@ NameCollisionPolicy = Literal["warn", "error"]
 
 
 class NamedTool(Protocol):
-    """What is asked of a handoff here."""
+    """Attributes of a handoff needed here."""
 
     @property
     def tool_name(self) -> str:
@@ -48,7 +48,7 @@ def function_style(name: str) -> str:
 def resolve_names(
     tools: Sequence[T], handoffs: Sequence[H], policy: NameCollisionPolicy = "warn"
 ) -> tuple[list[T], list[H]]:
-    """The tools and handoffs that are left when every name means one thing, in their order.
+    """Return the tools and handoffs with unique names, in their order.
 
     Hosted tools have no names of their own and are all kept. Raises UserError under the policy "error".
     """
@@ -68,7 +68,7 @@ def resolve_names(
 
 
 def _once(candidates: list[T]) -> list[T]:
-    """Each object once, at its last place: the same tool listed twice is one tool."""
+    """Keep each object once, at its last place: a tool listed twice is one tool."""
     last = {id(candidate): index for index, candidate in enumerate(candidates)}
     return [candidate for index, candidate in enumerate(candidates) if last[id(candidate)] == index]
 

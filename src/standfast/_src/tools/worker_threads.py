@@ -1,9 +1,9 @@
-"""Where sync tools run: worker threads that nobody has to wait for.
+"""Worker threads for sync tools, abandoned instead of joined.
 
-A thread cannot be stopped, so a call that is cancelled is abandoned: its thread goes on, and what it returns is
-dropped. Hence not the event loop's own executor: its threads are few (one stuck call takes a place for good, a few
-make every later tool wait) and are joined at exit (a stuck call hangs the program). These are daemons, there are as
-many as calls at one time, and an idle one is used again before a new one is started.
+A thread cannot be stopped, so a cancelled call is abandoned: its thread continues, and its result is dropped. Hence not
+the event loop's own executor: its threads are few (one stuck call takes a place for good, a few make every later tool
+wait) and are joined at exit (a stuck call hangs the program). These threads are daemons, there are as many as
+concurrent calls, and an idle one is used again before a new one is started.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ IDLE_S_MAX = 10.0
 # A thread costs some 50 µs to start and a stack to keep: long enough for the next turn, short enough to be gone after.
 
 LOOK_EVERY_S = 0.01
-# A thread that ends wakes nobody who waits for all of them; looking costs nothing for the seconds it may take.
+# A thread that ends wakes no waiter for all of them; polling costs nothing for the seconds it may take.
 
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
 def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-    """Start the function in a worker thread, in a copy of the caller's context; await the future for its result.
+    """Run a function in a worker thread, in a copy of the caller's context; await the future for its result.
 
-    Cancelling the future abandons the call: the thread goes on, and its result is dropped.
+    Cancelling the future abandons the call: the thread continues, and its result is dropped.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -46,13 +46,13 @@ def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 
 
 class ThreadWatch:
-    """Knows which calls are still running in threads: who closes something cannot stop them, but can wait and tell."""
+    """Register of calls running in threads. Closing code cannot stop them, but can wait and report."""
 
     def __init__(self) -> None:
         self._running: dict[object, str] = {}
 
     def watch_work(self, work: Callable[[], T], name: str) -> Callable[[], T]:
-        """The work, noted as running from now until it ends."""
+        """Wrap work so that it counts as running from now until its end."""
         token = object()
         self._running[token] = name
 
@@ -65,7 +65,7 @@ class ThreadWatch:
         return run_watched
 
     async def wait_until_idle(self, timeout_s: float) -> list[str]:
-        """Wait for what runs, at most so long; the names of what runs even then."""
+        """Wait for running calls until the timeout; return the names of those still running."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while self._running and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  # threads set no events
             await asyncio.sleep(LOOK_EVERY_S)
@@ -73,7 +73,7 @@ class ThreadWatch:
 
 
 WATCH: contextvars.ContextVar[ThreadWatch | None] = contextvars.ContextVar("standfast_thread_watch", default=None)
-"""Who watches the threads that are started in this context; nobody unless an owner says so."""
+"""Watch of the threads started in this context; None unless an owner sets it."""
 
 
 class _Pool:
@@ -81,7 +81,7 @@ class _Pool:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every thread: after a fork the child has none of them."""
+        """Forget all threads: a forked child has none of them."""
         self.lock = threading.Lock()
         self.idle: list[_Worker] = []
 
@@ -98,7 +98,7 @@ class _Pool:
             self.idle.append(worker)
 
     def retire(self, worker: _Worker) -> bool:
-        """Whether the worker may end: not if somebody has just taken it to give it a job."""
+        """Remove an idle worker; return False if it was just assigned a job."""
         with self.lock:
             if worker in self.idle:
                 self.idle.remove(worker)
@@ -138,7 +138,7 @@ class _Worker(threading.Thread):
         try:
             loop.call_soon_threadsafe(_deliver, future, result, error)
         except RuntimeError:
-            pass  # the loop is closed: nobody is waiting any more
+            pass  # the loop is closed: no caller is waiting
         finally:
             error = None  # the traceback holds this frame: without this they would hold each other
 

@@ -1,7 +1,7 @@
-"""A server that standfast connects to: requests that find a connection, a cache of tools, retries that double nothing.
+"""Client of an MCP server: requests that reconnect, a cache of tools, retries that never double an effect.
 
-The rule of repetition: reading (tools, prompts, resources) is repeated freely. A call is repeated only if the server
-cannot have carried the last one out, if it answered with an error and the application asked for retries, or if the
+The rule of repetition: reading (tools, prompts, resources) is repeated freely. A tool call is repeated only if the
+server cannot have run the last one, if it answered with an error and the application asked for retries, or if the
 server itself says that the tool may be repeated. A call whose answer was lost, or cannot be read, is reported, never
 repeated: the SDK repeats it, and a server may then do everything twice.
 """
@@ -64,7 +64,7 @@ LISTED_MAX = 10_000
 
 
 class ConnectedServer(MCPServer):
-    """What the servers of every transport share. Use it with `async with`, or call `connect` and `cleanup`."""
+    """Base of the servers of every transport. Use it with `async with`, or call `connect` and `cleanup`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ConnectedServer(MCPServer):
         self.message_handler = message_handler
         self.max_list_pages = max_list_pages
         self._line = _Line()
-        # A server that is dropped without `cleanup` closes as well: nobody could reach it any more.
+        # A server that is dropped without `cleanup` closes as well: it would be unreachable.
         weakref.finalize(self, _Line.abandon, self._line)
         self._tools: list[MCPTool] | None = None
         self._tools_are_fresh = False
@@ -121,22 +121,22 @@ class ConnectedServer(MCPServer):
 
     @property
     def session(self) -> ClientSession | None:
-        """The `mcp` session of the open connection; None if there is none."""
+        """The `mcp` session of the open connection, or None."""
         connection = self._line.connection
         return connection.session if connection is not None and connection.is_open else None
 
     @property
     def server_initialize_result(self) -> InitializeResult | None:
-        """What the server said about itself in the handshake of the older protocol; None in the newer one."""
+        """The server's answer in the handshake of the older protocol; None in the newer one."""
         return None if self.session is None else self.session.initialize_result
 
     async def connect(self) -> None:
-        """Open the connection, unless it is open. If it is lost later, the next request opens it again."""
+        """Open the connection unless open. After a loss, the next request opens it again."""
         self._line.context = contextvars.copy_context()
         await self._connection(wanted=True)
 
     async def cleanup(self) -> None:
-        """Close the connection and end what it started: a child process, tasks, sockets. May be called twice."""
+        """Close the connection with its child process, tasks and sockets. May be called twice."""
         connection, self._line.connection = self._line.connection, None
         self._line.is_awaited = False
         self._line.closed_count += 1
@@ -153,7 +153,7 @@ class ConnectedServer(MCPServer):
         await self.cleanup()
 
     async def _connection(self, *, wanted: bool = False) -> Connection:
-        """The open connection; opened again if it was lost, by one caller for all who wait."""
+        """Return the open connection. After a loss, the first caller reopens it for all waiting callers."""
         line = self._line
         if not (wanted or line.is_awaited):
             raise self._not_connected()
@@ -203,7 +203,7 @@ class ConnectedServer(MCPServer):
     async def _request(
         self, what: str, send: Callable[[ClientSession], Awaitable[T]], *, may_be_repeated: bool = True
     ) -> T:
-        """The answer to one request, over a connection that is opened again if it has to be."""
+        """Send a request and return its answer, reconnecting if necessary."""
         failed_count, was_reopened = 0, False
         while True:
             connection: Connection | None = None
@@ -220,7 +220,7 @@ class ConnectedServer(MCPServer):
                 if connection is not None and failure.is_lost and not was_reopened:
                     was_reopened = True
                     if may_be_repeated or was_not_taken:
-                        continue  # at once, on a new connection: this is no attempt that the application counts
+                        continue  # at once, on a new connection: this attempt is not counted
                 failed_count += 1
                 is_over = failed_count > self.max_retry_attempts != -1
                 if is_over or not (may_be_repeated or failure.outcome in ("not taken", "answered")):
@@ -231,13 +231,13 @@ class ConnectedServer(MCPServer):
             await asyncio.sleep(self._backoff_s(failed_count))
 
     def _is_spoilt_by(self, failure: Failure) -> bool:
-        """Whether the connection is of no further use after this failure, though nothing closed it."""
+        """Return whether the connection is unusable after a failure, though still open."""
         return False
 
     def _explain_failure(
         self, what: str, error: Exception, failure: Failure, ended_by: BaseException | None, *, may_be_repeated: bool
     ) -> Exception:
-        """The error that is raised about a failed request: the server's own answer, or what is known and what to do."""
+        """Build the error of a failed request: the server's own answer, or the known facts and a remedy."""
         if isinstance(error, MCPServerError) or (isinstance(error, MCPError) and failure.outcome == "answered"):
             return error
         reason, remedy = failure.reason, "Look whether it still runs."
@@ -260,7 +260,7 @@ class ConnectedServer(MCPServer):
 
     @property
     def cached_tools(self) -> list[MCPTool] | None:
-        """Copies of the tools as they were last listed, before any filter; None if they were not listed."""
+        """Return copies of the tools as last listed, unfiltered; None if never listed."""
         return None if self._tools is None else _copies(self._tools)
 
     def invalidate_tools_cache(self) -> None:
@@ -271,7 +271,7 @@ class ConnectedServer(MCPServer):
     async def list_tools(
         self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
     ) -> list[MCPTool]:
-        """The server's tools that the filter lets through, as copies."""
+        """Return copies of the server's tools that pass the filter."""
         tools = self._tools
         await self._connection()  # a server that must be connected again may have other tools
         if tools is None or not (self.cache_tools_list and self._tools_are_fresh):
@@ -283,7 +283,7 @@ class ConnectedServer(MCPServer):
         return _copies(await apply_filter(tools, self.tool_filter, self.name, run_context, agent))
 
     async def _pages(self, what: str, ask: Callable[..., Awaitable[Any]], field: str) -> list[Any]:
-        """Every page of a list; refused if it has no end."""
+        """Return every page of a list; refuse an endless list."""
         pages: list[Any] = []
         cursor: str | None = None
         seen: set[str] = set()
@@ -333,7 +333,7 @@ class ConnectedServer(MCPServer):
     # --- prompts and resources ---------------------------------------------------------------------------------------
 
     async def list_prompts(self) -> ListPromptsResult:
-        """Every prompt that the server offers, all pages in one."""
+        """Return every prompt of the server, all pages in one."""
         pages: list[ListPromptsResult] = await self._pages(
             "list prompts", lambda session, params: session.list_prompts(params=params), "prompts"
         )
@@ -341,28 +341,28 @@ class ConnectedServer(MCPServer):
         return pages[0].model_copy(update={"prompts": prompts, "next_cursor": None})
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
-        """One prompt of the server's, filled in."""
+        """Return a prompt of the server, filled in."""
         return await self._request(f"get prompt {name!r}", lambda session: session.get_prompt(name, arguments))
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """One page of the server's resources; `cursor` is the `next_cursor` of the page before."""
+        """Return a page of the server's resources; `cursor` is the `next_cursor` of the previous page."""
         params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
         return await self._request("list resources", lambda session: session.list_resources(params=params))
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
-        """One page of the templates that resources' addresses are made from."""
+        """Return a page of the server's templates for resource addresses."""
         params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
         return await self._request(
             "list resource templates", lambda session: session.list_resource_templates(params=params)
         )
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
-        """What stands at this address."""
+        """Return the content of a resource."""
         return await self._request(f"read resource {uri!r}", lambda session: session.read_resource(uri))
 
 
 class _Line:
-    """What a server object has of its connection. It knows nothing of the server, so that a dropped one can go."""
+    """Connection of a server object. It has no reference to the server, so that a dropped server can be collected."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None

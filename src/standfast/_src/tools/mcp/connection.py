@@ -1,8 +1,8 @@
-"""One connection to a server, kept by one task.
+"""A connection to an MCP server, owned by a single task.
 
 `mcp` opens a connection inside task groups, and those must be left by the task that entered them. So a task of its own
-enters, waits, and leaves; whoever uses the server only asks it to. That makes `connect` and `cleanup` free to be called
-from any task, and gives the connection one owner: when that task ends, for whatever reason, nothing of it is left.
+enters, waits, and leaves; users of the server only send it requests to do so. So `connect` and `cleanup` can be called
+from any task, and the connection has one owner: when that task ends, for any reason, nothing of it remains.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from standfast._src.base.logs import logger
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """How a connection talks, whatever it runs over."""
+    """Settings of a connection, independent of its transport."""
 
     read_timeout_s: float | None
     message_handler: MessageHandlerFnT | None
 
 
 class Connection:
-    """An open connection. `open_connection` makes one."""
+    """An open connection, made by `open_connection`."""
 
     def __init__(self, task: asyncio.Task[None], session: ClientSession, closing: asyncio.Event, end: _End) -> None:
         self.session = session
@@ -39,12 +39,12 @@ class Connection:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that it runs on."""
+        """Event loop of the connection."""
         return self._task.get_loop()
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be used, as far as is known."""
+        """True while usable, as far as known."""
         return not (self._is_lost or self._closing.is_set() or self._task.done() or self.loop.is_closed())
 
     def check_loop(self) -> None:
@@ -56,7 +56,7 @@ class Connection:
             )
 
     async def why_lost(self) -> BaseException | None:
-        """Give the connection up, and what ended it; None if nobody said."""
+        """Abandon the connection; return the error that ended it, or None if unknown."""
         self._is_lost = True
         self.close_soon()
         if self.loop is asyncio.get_running_loop():
@@ -64,7 +64,7 @@ class Connection:
         return self._end.error
 
     def close_soon(self) -> None:
-        """Ask the owner to leave, from any thread, also when the loop is gone."""
+        """Ask the owner task to leave, from any thread, even after the loop was closed."""
         if self.loop.is_closed():
             return
         try:
@@ -87,7 +87,7 @@ class Connection:
 
 
 class _End:
-    """What ended a connection that nobody asked to end."""
+    """Error that ended a connection without a request to close it."""
 
     error: BaseException | None = None
 
@@ -99,10 +99,10 @@ async def open_connection(
     name: str,
     context: contextvars.Context | None = None,
 ) -> Connection:
-    """Connect over this transport, in a task of its own; raises what the connecting raised.
+    """Connect over a transport, in a new task; errors of connecting are raised.
 
-    `context` is what the task sees of context variables: a connection that is opened again inside a tool call must not
-    carry that call's.
+    `context` holds the context variables of the task: a connection that is reopened inside a tool call must not carry
+    that call's.
     """
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[ClientSession] = loop.create_future()
@@ -147,7 +147,7 @@ async def _own(
         _note(ready, end, error)
         raise
     except Exception as error:
-        # Raised here it would reach nobody: whoever uses the connection next is told.
+        # Raised here it would reach no caller: the next user of the connection gets it.
         _note(ready, end, first_cause(error))
     except BaseException as error:
         _note(ready, end, error)
@@ -155,10 +155,10 @@ async def _own(
 
 
 def _keep_answers(session: ClientSession) -> None:
-    """Let an answered call count as answered, though the server cannot be asked for the schema of its result.
+    """Let an answered call count as answered even if the server cannot be asked for the schema of its result.
 
-    `mcp` asks for that behind the answer, where it does not have it. If the server is gone by then, or the session, the
-    call would look like one that was never taken, and be repeated.
+    `mcp` asks for an unknown schema after the answer. If the server or the session has ended by then, the call would
+    look like one that was never taken, and be repeated.
     """
     check = session.validate_tool_result
 

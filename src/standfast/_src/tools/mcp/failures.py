@@ -1,4 +1,6 @@
-"""What a failed request says about whether it was carried out. One place decides: nothing is repeated by guess."""
+"""Classification of failed requests: was the request executed? The only place that decides, so nothing is repeated by
+guess.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +33,20 @@ _UNREADABLE = ("server answered a request with 202", "Unexpected content type", 
 
 @dataclass(frozen=True)
 class Failure:
-    """How a request failed."""
+    """Classification of a failed request."""
 
     outcome: Literal["answered", "not taken", "unknown", "unreadable"]
-    """Whether the server answered with an error, cannot have carried the request out, or nobody knows: because no
-    answer came, or because what came cannot be read. Only the first two may be repeated if the request has effects."""
+    """Result: the server answered with an error, cannot have executed the request, or the outcome is unknown: no
+    answer came, or an unreadable one. Only the first two may be repeated if the request has effects."""
 
     is_lost: bool
-    """Whether the connection is of no further use."""
+    """True if the connection is unusable."""
 
     reason: str
 
 
 def read_failure(error: BaseException) -> Failure:
-    """What this error says."""
+    """Classify an error."""
     if isinstance(error, MCPServerError):  # raised while connecting: nothing was sent
         return Failure("not taken", True, error.what)
     if isinstance(error, MCPError):
@@ -56,7 +58,7 @@ def read_failure(error: BaseException) -> Failure:
 
 
 def _in_short(error: BaseException) -> str:
-    """What is wrong with an answer, without the answer."""
+    """Describe the fault of an answer, without its content."""
     if not isinstance(error, ValidationError):
         return str(error).partition("\n")[0]  # of an object that does not fit its schema, the rest is the object
     details = error.errors(include_url=False, include_context=False, include_input=False)

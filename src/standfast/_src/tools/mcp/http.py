@@ -1,4 +1,4 @@
-"""MCP servers that are reached over HTTP: the streamable transport, and the older one of server-sent events."""
+"""MCP servers over HTTP: the streamable transport, and the older one of server-sent events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ERROR_BYTES_MAX = 1024 * 1024
 
 
 class MCPServerSseParams(TypedDict):
-    """Where an SSE server is and how it is asked."""
+    """Address and request settings of an SSE server."""
 
     url: str
     headers: NotRequired[dict[str, str]]
@@ -56,7 +56,7 @@ class MCPServerSseParams(TypedDict):
 
 
 class MCPServerStreamableHttpParams(TypedDict):
-    """Where a streamable HTTP server is and how it is asked."""
+    """Address and request settings of a streamable HTTP server."""
 
     url: str
     headers: NotRequired[dict[str, str]]
@@ -65,7 +65,7 @@ class MCPServerStreamableHttpParams(TypedDict):
     sse_read_timeout: NotRequired[timedelta | float]
     """Seconds that a stream may be silent; 300 if not said."""
     terminate_on_close: NotRequired[bool]
-    """Whether the server is told when the connection closes; it is if not said."""
+    """True to notify the server when the connection closes; the default."""
     httpx_client_factory: NotRequired[HttpClientFactory]
     auth: NotRequired[Any]
     """An `httpx2.Auth`."""
@@ -137,12 +137,12 @@ class MCPServerSse(ConnectedServer):
 
     @property
     def name(self) -> str:
-        """The name it was given, or `sse:` and its address."""
+        """The given name, or `sse:` and the address."""
         return self._name
 
 
 class MCPServerStreamableHttp(ConnectedServer):
-    """A server reached over streamable HTTP. Requests are independent: one that fails leaves the others alone."""
+    """A server over streamable HTTP. Requests are independent: a failed one does not affect the rest."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class MCPServerStreamableHttp(ConnectedServer):
         self._exchange = _Exchange()
 
     def create_streams(self) -> AbstractAsyncContextManager[Any]:
-        """Streams whose messages are single HTTP requests."""
+        """Return streams that send each message as an HTTP request."""
         self._exchange = _Exchange()
         return _streamable(self.params, self._exchange)
 
@@ -209,34 +209,34 @@ class MCPServerStreamableHttp(ConnectedServer):
 
     @property
     def name(self) -> str:
-        """The name it was given, or `streamable_http:` and its address."""
+        """The given name, or `streamable_http:` and the address."""
         return self._name
 
     @property
     def session_id(self) -> str | None:
-        """The id the server gave this session; None in the newer protocol, which has no sessions."""
+        """The session's id from the server; None in the newer protocol, which has no sessions."""
         return self._exchange.session_id if self.session is not None else None
 
 
 class _Exchange:
-    """What is seen of the HTTP exchange of one connection. It knows nothing of the server object (see `_Line`)."""
+    """Observed HTTP exchange of a connection. It has no reference to the server object (see `_Line`)."""
 
     def __init__(self) -> None:
         self.session_id: str | None = None
         self.refused_with: int | None = None
 
     async def note(self, response: httpx2.Response) -> None:
-        """Remember what a response says beside its content, and let `mcp` see that a session is gone."""
+        """Record the headers and status of a response, and show `mcp` the end of a session."""
         self.session_id = response.headers.get("mcp-session-id") or self.session_id
         self.refused_with = response.status_code if response.status_code >= 400 else None
         if await _is_about_its_session(response):
             # `mcp` knows it by a 404 without an error in its body. Servers made with the official packages send one
-            # all the same, with whatever code; and nobody would connect again.
+            # all the same, with any code; and `mcp` would not connect again.
             response.status_code, response.headers["content-type"] = 404, "text/plain"
 
 
 async def _is_about_its_session(response: httpx2.Response) -> bool:
-    """Whether a message was refused because the server knows its session no more."""
+    """Return whether a message was refused because the server no longer knows its session."""
     request, status = response.request, response.status_code
     if status not in (400, 404) or request.method != "POST" or "mcp-session-id" not in request.headers:
         return False
@@ -305,12 +305,12 @@ def _careful_client(
 
 
 class _CarefulTransport(httpx2.AsyncHTTPTransport):
-    """Answers a request that failed on the way with an error of its own, which says whether it had left.
+    """Transport that answers a request that failed in the network with an error saying whether it had been sent.
 
     `mcp` ends the whole connection when one request fails in the network, and with it every other call under way,
-    without a word about why. As an answer, the failure reaches the one request that it is about. A status without an
-    error of the protocol's is told by its number: one below 500 refuses the request, one above may come from a gateway
-    that has lost the answer.
+    without a word about why. As an answer, the failure reaches only its own request. A status without an error of the
+    protocol is judged by its number: one below 500 refuses the request, one above may come from a gateway that has lost
+    the answer.
     """
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -344,7 +344,7 @@ class _CarefulTransport(httpx2.AsyncHTTPTransport):
 
 
 async def _beginning_of_error(response: httpx2.Response) -> dict[str, Any] | None:
-    """The error in a body that is read as far as such an error may be long: a page may have no end."""
+    """Parse the error in a body, reading only up to the maximal length of an error: a page may be endless."""
     body = b""
     try:
         if _is_json(response):

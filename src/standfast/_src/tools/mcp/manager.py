@@ -1,7 +1,7 @@
-"""Several servers as one: connects them, says which are there, and closes every one of them.
+"""Manager of several MCP servers: connects them, reports the active ones, and closes every one of them.
 
-Each server is kept by a task of its own, which connects it and closes it. Classes of other people's may insist on
-that (the SDK's do), and a server that hangs while it closes holds up no other.
+Each server has a task that connects and closes it. Foreign server classes may require that (the SDK's do), and a server
+that hangs while closing does not delay the rest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from standfast._src.tools.mcp_names import redact
 
 
 class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
-    """Connects servers at the beginning of a block, closes them at its end, and does without those that are not there.
+    """Connect servers at the beginning of a block, close them at its end, and continue without unavailable ones.
 
-    `drop_failed_servers` leaves those out of `active_servers`; `strict` raises the first failure instead;
+    `drop_failed_servers` leaves failed servers out of `active_servers`; `strict` raises the first failure instead;
     `connect_in_parallel` does not wait for one before the next. A cancellation while it connects or closes is noted in
     `errors` and not raised, unless `suppress_cancelled_error=False`, as in the SDK.
     """
@@ -51,29 +51,29 @@ class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
 
     @property
     def active_servers(self) -> list[MCPServer]:
-        """The servers to give to an agent: those that are connected, before the first attempt all."""
+        """Servers to give to an agent: the connected ones; before the first attempt all."""
         if not self._was_connected or not self.drop_failed_servers:
             return list(self._servers)
         return [server for server in self._servers if server in self._keepers]
 
     @property
     def all_servers(self) -> list[MCPServer]:
-        """Every server it was given, each once."""
+        """All given servers, without repetition."""
         return list(self._servers)
 
     @property
     def failed_servers(self) -> list[MCPServer]:
-        """Those that could not be connected."""
+        """Servers that could not be connected."""
         return list(self._failed)
 
     @property
     def errors(self) -> dict[MCPServer, BaseException]:
-        """What each of them failed with, connecting or closing."""
+        """Errors of connecting and closing, by server."""
         return dict(self._errors)
 
     @property
     def connect_timeout_seconds(self) -> float | None:
-        """How long connecting one server may take; None for no limit."""
+        """Timeout for connecting a server; None for no limit."""
         return self._connect_timeout_s
 
     @connect_timeout_seconds.setter
@@ -82,7 +82,7 @@ class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
 
     @property
     def cleanup_timeout_seconds(self) -> float | None:
-        """How long closing one server may take; None for no limit."""
+        """Timeout for closing a server; None for no limit."""
         return self._cleanup_timeout_s
 
     @cleanup_timeout_seconds.setter
@@ -99,14 +99,14 @@ class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
         await self.cleanup_all()
 
     async def connect_all(self) -> list[MCPServer]:
-        """Connect every server that is not, in order; gives the active ones."""
+        """Connect every unconnected server, in order; return the active ones."""
         async with self._lock:
             self._failed, self._errors = [], {}
             await self._connect(self._servers)
         return self.active_servers
 
     async def reconnect(self, *, failed_only: bool = True) -> list[MCPServer]:
-        """Try again: those that failed, or close and connect all; gives the active ones."""
+        """Reconnect the failed servers, or close and connect all; return the active ones."""
         async with self._lock:
             wanted = list(self._failed) if failed_only else self._servers
             if not failed_only:
@@ -139,7 +139,7 @@ class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
             if failure is not None and (self.strict or not isinstance(failure, Exception)):
                 raise failure
         except BaseException:
-            # Half of the servers is no use to somebody who does not get the block they are for.
+            # Half of the servers is no use to a caller that does not get into the block.
             await self._cleanup([server for server in missing if server in set(self._keepers) - before])
             raise
 
@@ -174,13 +174,13 @@ class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
                 self._errors[server] = error
                 if not self.suppress_cancelled_error:
                     raise
-            except Exception as error:  # somebody else's class may raise anything; the other servers close all the same
+            except Exception as error:  # a foreign class may raise anything; the remaining servers close all the same
                 logger.error("could not close MCP server %r: %s", redact(server.name), type(error).__name__)
                 self._errors[server] = error
 
 
 class _Keeper:
-    """One server and the task that connects it and closes it."""
+    """A server with the task that connects and closes it."""
 
     def __init__(self, server: MCPServer, manager: MCPServerManager) -> None:
         self._server, self._manager = server, manager
@@ -190,7 +190,7 @@ class _Keeper:
         self._task = loop.create_task(self._keep(), name=f"standfast: keeper of MCP server {redact(server.name)}")
 
     async def connect(self) -> None:
-        """Wait until it is connected; raises what connecting raised. Cancelled, what was begun is undone first."""
+        """Wait until connected; errors of connecting are raised. Cancellation first undoes the begun work."""
         try:
             await self._connected
         except asyncio.CancelledError:
@@ -202,11 +202,13 @@ class _Keeper:
             raise
 
     async def close(self) -> None:
-        """Close it and wait; raises what closing raised. Cancelled, the caller goes; it closes all the same."""
+        """Close the server and wait; errors of closing are raised. Cancellation ends only the wait: the server closes
+        all the same.
+        """
         self._closing.set()
         await asyncio.wait({self._task})
         if self._task.cancelled():
-            return  # with its loop, or by somebody who ends all tasks; it was closed then
+            return  # with its loop, or by code that ends all tasks; it was closed then
         error = self._task.exception()
         if error is not None:
             raise error
@@ -233,7 +235,7 @@ class _Keeper:
             await self._cleanup()
 
     async def _close_after_failure(self) -> None:
-        """What a server began before it failed is closed; that this fails too is no news."""
+        """Close a server after a failure to connect; a failure of closing is only logged."""
         try:
             await self._cleanup()
         except Exception as error:
@@ -245,7 +247,7 @@ class _Keeper:
 
 
 async def _all_of(coroutines: list[Coroutine[None, None, None]]) -> None:
-    """Run these at once and wait for all, also if one raises; then raise the first error."""
+    """Run all at the same time and wait for all, even if one raises; then raise the first error."""
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         results = await asyncio.gather(*tasks, return_exceptions=True)

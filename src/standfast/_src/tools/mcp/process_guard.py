@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _become(command: list[str], lifeline: int) -> None:
-    """Turn this process into the server; what its end says where that is not possible: 127, as a shell would."""
+    """Replace this process by the server; exit with 127, like a shell, if impossible."""
     try:
         os.close(lifeline)
         os.execvp(command[0], command)

@@ -1,8 +1,8 @@
-"""A server as a child process: its pipes as the streams that `mcp` wants, and its certain end.
+"""MCP server as a child process: its pipes as the streams that `mcp` wants, and its certain end.
 
-Our own and not `mcp.client.stdio`, for three reasons: that one lets a server outlive a program that was killed, it
-keeps a line without an end in memory without a bound, and it tells nobody why a server ended. (On Windows it is used
-as it is: there the system ends a program's children with it.)
+A replacement of `mcp.client.stdio`, for three reasons: that one lets a server survive a killed program, it keeps an
+endless line in memory without a bound, and it does not report why a server ended. (On Windows it is used unchanged:
+there the system ends a program's children with it.)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GUARDIAN = Path(__file__).with_name("process_guard.py")
 
 @dataclass(frozen=True)
 class ProcessParameters:
-    """How a server is started; the fields are those of `mcp.StdioServerParameters`."""
+    """Start parameters of a server process; the fields are those of `mcp.StdioServerParameters`."""
 
     command: str
     args: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ProcessParameters:
 
 
 class Lifeline:
-    """Our end of the socket that keeps a server alive; when it closes, for whatever reason, the server ends."""
+    """Own end of the socket that keeps a server alive; closing it in any way ends the server."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -69,7 +69,7 @@ class Lifeline:
         _lifelines.add(self)
 
     def cut(self) -> None:
-        """Let go: what is left of the server is killed."""
+        """Close the socket: the rest of the server is killed."""
         self.ours.close()
         self.theirs.close()
 
@@ -89,13 +89,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def environment_of(parameters: ProcessParameters) -> dict[str, str]:
-    """The server's environment: a few harmless variables of ours, and what it is given. Ours has keys in it, and those
-    are none of its business."""
+    """Return the server's environment: a few harmless variables of the program, and its own. The program's environment
+    may hold keys, which the server must not see.
+    """
     return get_default_environment() | (parameters.env or {})
 
 
 def check_command(parameters: ProcessParameters) -> None:
-    """Raise, with the remedy, if there is no such program or folder: the child could only say that it failed."""
+    """Raise, with the remedy, if the program or folder does not exist: the child could only report that it failed."""
     if parameters.cwd is not None and not os.path.isdir(parameters.cwd):
         raise MCPServerError(
             f"there is no folder {str(parameters.cwd)!r} to start an MCP server in", "Correct params['cwd']."
@@ -113,9 +114,9 @@ def check_command(parameters: ProcessParameters) -> None:
 
 @asynccontextmanager
 async def process_streams(parameters: ProcessParameters) -> AsyncIterator[Any]:
-    """Start the server and give its streams; at the end of the block it is gone, and so is what it started.
+    """Start the server and yield its streams; at the end of the block the server and all its children have ended.
 
-    A server that ends, or speaks nothing that is MCP, ends the block with an error that says so.
+    A server that exits, or does not speak MCP, ends the block with an error that says so.
     """
     check_command(parameters)
     process = await _Process.start(parameters)
@@ -129,7 +130,7 @@ async def process_streams(parameters: ProcessParameters) -> AsyncIterator[Any]:
             try:
                 yield read_stream, write_stream
             finally:
-                read_stream.close()  # nobody listens any more: what still comes is read and dropped
+                read_stream.close()  # no listener is left: further output is read and dropped
                 write_stream.close()
                 with anyio.CancelScope(shield=True):
                     await process.stop()
@@ -140,8 +141,9 @@ async def process_streams(parameters: ProcessParameters) -> AsyncIterator[Any]:
 
 
 class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
-    """The streams of a child process, and an event for its end: `Process.wait` would wait for the pipes as well, which
-    a grandchild may hold open."""
+    """Streams of a child process, and an event for its end. `Process.wait` would also wait for the pipes, which a
+    grandchild may hold open.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=CHUNK_BYTES, loop=loop)
@@ -154,7 +156,7 @@ class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 class _Process:
-    """One running server, the guardian before it, and the tasks that carry its messages."""
+    """A running server, its guardian, and the tasks that carry its messages."""
 
     def __init__(
         self, parameters: ProcessParameters, lifeline: Lifeline, transport: asyncio.SubprocessTransport, pipes: _Pipes
@@ -172,7 +174,7 @@ class _Process:
     async def start(cls, parameters: ProcessParameters) -> _Process:
         loop, lifeline = asyncio.get_running_loop(), Lifeline()
         # In a task of its own, which no cancellation reaches: asyncio would kill the guardian alone, and then wait for
-        # pipes that the server, whom nobody guards any more, may hold open for ever.
+        # pipes that the server, no longer guarded, may hold open for ever.
         starting = loop.create_task(
             loop.subprocess_exec(
                 lambda: _Pipes(loop),
@@ -214,11 +216,11 @@ class _Process:
         self._ended.set()
 
     async def read_into(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Pass on every message that the server sends."""
+        """Forward every message of the server."""
         try:
             await self._pass_on(incoming)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # Nobody listens any more. A server that still has something to say could not end if nobody read it.
+            # No listener is left. A server with output to write could not end if its pipe were not read.
             while await self._output.read(CHUNK_BYTES):
                 pass
         with anyio.move_on_after(TERMINATION_S_MAX):  # its output ended; in a moment we know how it did
@@ -269,7 +271,7 @@ class _Process:
                 return  # it has ended, or ends: the reader says how
 
     async def stop(self) -> None:
-        """Let the server end by itself, then ask it to, then kill it, within bounds."""
+        """Let the server exit by itself, then terminate it, then kill it, within bounds."""
         self._is_stopping = True
         self._input.close()
         # Until the loop has waited for it, not until the guardian has spoken: the task that listens may be gone.
@@ -286,13 +288,13 @@ class _Process:
             await exited.wait()
 
     def kill(self) -> None:
-        """End whatever is left, at once."""
+        """Kill all remaining processes at once."""
         self._lifeline.cut()
         _kill(self._transport)
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
-    """End a guardian and whatever it has started, and close their pipes."""
+    """Kill a guardian and all its children, and close their pipes."""
     if transport.get_returncode() is None:  # else the guardian is gone, and has done this
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(transport.get_pid(), signal.SIGKILL)
@@ -302,20 +304,20 @@ def _kill(transport: asyncio.SubprocessTransport) -> None:
 
 
 def _kill_started(starting: asyncio.Task[tuple[asyncio.SubprocessTransport, _Pipes]]) -> None:
-    """End what was started for somebody who has stopped waiting for it."""
+    """Kill a process whose caller has stopped waiting for its start."""
     if not starting.cancelled() and starting.exception() is None:
         _kill(starting.result()[0])
 
 
 async def _end_of(starting: asyncio.Task[tuple[asyncio.SubprocessTransport, _Pipes]]) -> None:
-    """Wait until what was started, if it was, has ended."""
+    """Wait for the end of a process, if it was started."""
     await asyncio.wait([starting])
     if not starting.cancelled() and starting.exception() is None:
         await starting.result()[1].exited.wait()
 
 
 class _Lines:
-    """Bytes into lines of text; raises for a line without an end, and for bytes that are no text."""
+    """Decoder of bytes into lines of text; raises for an overlong line, and for bytes that are not text."""
 
     def __init__(self, parameters: ProcessParameters) -> None:
         self._encoding = parameters.encoding
@@ -324,7 +326,7 @@ class _Lines:
         self._length = 0
 
     def split(self, chunk: bytes) -> list[str]:
-        """The lines that end in this chunk."""
+        """Return the lines that end in a chunk."""
         try:
             text = self._decoder.decode(chunk)
         except UnicodeDecodeError:

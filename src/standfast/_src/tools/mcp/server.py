@@ -1,4 +1,4 @@
-"""`MCPServer`: what every MCP server is to an agent, and the policies that go with its tools."""
+"""`MCPServer`: interface of an MCP server for an agent, and the policies of its tools."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RequireApprovalToolList(TypedDict, total=False):
 
 
 class RequireApprovalObject(TypedDict, total=False):
-    """An approval policy as two lists: tools that always ask a person, and tools that never do."""
+    """An approval policy as two lists: tools that always need an approval, and tools that never do."""
 
     always: RequireApprovalToolList
     never: RequireApprovalToolList
@@ -51,7 +51,7 @@ RequireApprovalSetting: TypeAlias = (
     "RequireApprovalPolicy | RequireApprovalObject | Mapping[str, RequireApprovalPolicy | bool] "
     "| LocalMCPApprovalCallable | bool | None"
 )
-"""What a server's `require_approval` may be. Tools that no form of it names ask nobody."""
+"""Forms of a server's `require_approval`. Tools that it does not name need no approval."""
 
 MCPToolMetaResolver: TypeAlias = (
     "Callable[[MCPToolMetaContext], dict[str, Any] | Awaitable[dict[str, Any] | None] | None]"
@@ -65,7 +65,7 @@ MCPToolCustomDataExtractor: TypeAlias = (
 
 
 class HttpClientFactory(Protocol):
-    """Makes the HTTP client of a server: an `httpx2.AsyncClient`, which is what `mcp` 2 uses."""
+    """Factory of a server's HTTP client: an `httpx2.AsyncClient`, as `mcp` 2 uses it."""
 
     def __call__(self, headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
         """The client."""
@@ -73,7 +73,7 @@ class HttpClientFactory(Protocol):
 
 
 class Unset:
-    """Says that nothing was given where None means something."""
+    """Marker of an argument that was not given, where None has a meaning."""
 
     def __repr__(self) -> str:
         return "<not set>"
@@ -83,7 +83,7 @@ UNSET = Unset()
 
 
 class MCPServer(abc.ABC):
-    """A server whose tools an agent may call. Subclass it for a server that is reached in some way of your own."""
+    """A server whose tools an agent may call. Subclass it for a custom transport."""
 
     def __init__(
         self,
@@ -116,13 +116,13 @@ class MCPServer(abc.ABC):
 
     @abc.abstractmethod
     async def cleanup(self) -> None:
-        """Close the connection and end what it started."""
+        """Close the connection and release its resources."""
 
     @abc.abstractmethod
     async def list_tools(
         self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
     ) -> list[MCPTool]:
-        """The tools this agent may call in this run."""
+        """Return the tools available to an agent in a run."""
 
     @abc.abstractmethod
     async def call_tool(
@@ -132,27 +132,27 @@ class MCPServer(abc.ABC):
 
     @property
     def cached_tools(self) -> list[MCPTool] | None:
-        """The tools as they were last listed, where the server keeps them."""
+        """Return the tools as last listed, if the server keeps them."""
         return None
 
     @abc.abstractmethod
     async def list_prompts(self) -> ListPromptsResult:
-        """The prompts that the server offers."""
+        """Return the server's prompts."""
 
     @abc.abstractmethod
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
-        """One prompt of the server's, filled in."""
+        """Return a prompt of the server, filled in."""
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """One page of the server's resources; `cursor` is the `next_cursor` of the page before."""
+        """Return a page of the server's resources; `cursor` is the `next_cursor` of the previous page."""
         raise self._not_offered("list_resources")
 
     async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
-        """One page of the templates that resources' addresses are made from."""
+        """Return a page of the server's templates for resource addresses."""
         raise self._not_offered("list_resource_templates")
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
-        """What stands at this address."""
+        """Return the content of a resource."""
         raise self._not_offered("read_resource")
 
     def _not_offered(self, method: str) -> NotImplementedError:
@@ -163,14 +163,14 @@ class MCPServer(abc.ABC):
     # The two that follow have the SDK's names: it is by these that its own code, and ours, ask a server of either kind.
 
     def _get_needs_approval_for_tool(self, tool: MCPTool, agent: AgentBase[Any] | None) -> ToolNeedsApproval:
-        """Whether calls of this tool ask a person, as `FunctionTool.needs_approval` has it."""
+        """Return the approval policy of a tool, in the form of `FunctionTool.needs_approval`."""
         policy = self._policy
         if isinstance(policy, dict):
             return policy.get(tool.name, False)
         if isinstance(policy, bool):
             return policy
         if agent is None:
-            return True  # nobody to ask the function about: then a person is asked
+            return True  # no agent to ask the function about: then a person is asked
         ask = policy
 
         async def needs_approval(context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str) -> bool:
@@ -180,7 +180,7 @@ class MCPServer(abc.ABC):
         return needs_approval
 
     def _get_failure_error_function(self, of_agent: ToolErrorFunction | None) -> ToolErrorFunction | None:
-        """What tells the model of a failed call: this server's function if it was given one, else the agent's."""
+        """Return the function that describes a failed call to the model: this server's if given, else the agent's."""
         chosen = self._failure_error_function
         return of_agent if isinstance(chosen, Unset) else chosen
 

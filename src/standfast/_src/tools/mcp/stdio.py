@@ -1,4 +1,4 @@
-"""MCP servers that are child processes of the program, spoken to over their standard input and output."""
+"""MCP servers as child processes, connected by standard input and output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MCPServerStdioParams(TypedDict):
-    """How a server process is started."""
+    """Start parameters of a server process."""
 
     command: str
     """The program, such as `python` or `npx`."""
@@ -36,20 +36,20 @@ class MCPServerStdioParams(TypedDict):
     """Its arguments."""
 
     env: NotRequired[dict[str, str]]
-    """Environment variables; of ours it gets only a few, such as PATH and HOME, because others may hold keys."""
+    """Environment variables; of the program's it gets only a few, such as PATH and HOME: the rest may hold keys."""
 
     cwd: NotRequired[str | Path]
-    """The folder it is started in."""
+    """Its working directory."""
 
     encoding: NotRequired[str]
-    """How its text is encoded; `utf-8` if not said."""
+    """Encoding of its text; default `utf-8`."""
 
     encoding_error_handler: NotRequired[Literal["strict", "ignore", "replace"]]
-    """What becomes of bytes that are no such text; `strict`, which ends the connection, if not said."""
+    """Handling of undecodable bytes; default `strict`, which ends the connection."""
 
 
 class MCPServerStdio(ConnectedServer):
-    """A server that is a child process. It ends with the connection, and with the program, even if that is killed."""
+    """A server as a child process. It ends with the connection, and with the program, even a killed one."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class MCPServerStdio(ConnectedServer):
         self._name = name or f"stdio: {self.params.command}"
 
     def create_streams(self) -> AbstractAsyncContextManager[Any]:
-        """The child's pipes; entering starts it, leaving ends it."""
+        """Return the child's pipes; entering starts the child, leaving ends it."""
         if os.name == "posix" and sys.executable:
             return process_streams(self.params)
         # Windows ends a program's children with it. (Not tested there.)
@@ -104,12 +104,12 @@ class MCPServerStdio(ConnectedServer):
 
     @property
     def name(self) -> str:
-        """The name it was given, or `stdio:` and its command."""
+        """The given name, or `stdio:` and the command."""
         return self._name
 
 
 def check_params(owner: str, given: object, wanted: type, required: str) -> None:
-    """Raise for params that lack something or have something nobody reads: a typo would be a silent default."""
+    """Raise for missing or unknown params: a typo would silently select a default."""
     fields = wanted.__annotations__
     if not isinstance(given, dict):
         raise SettingTypeError(f"the params of {owner} are a {type(given).__name__}", "Give a dict.")

@@ -1,4 +1,4 @@
-"""Which of a server's tools an agent gets: lists of names, or a function that is asked about each tool."""
+"""Filters of a server's tools: lists of names, or a function asked about each tool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ToolFilterContext:
-    """What a filter function gets beside the tool: the run, the agent that asks, and the server's name."""
+    """Context of a filter function besides the tool: the run, the agent, and the server's name."""
 
     run_context: RunContextWrapper[Any]
     agent: Any
@@ -32,7 +32,7 @@ ToolFilterCallable: TypeAlias = "Callable[[ToolFilterContext, MCPTool], bool | A
 
 
 class ToolFilterStatic(TypedDict):
-    """Names of tools: those that are allowed, those that are blocked, or both; blocked wins."""
+    """Names of allowed tools, of blocked tools, or both; blocked names have precedence."""
 
     allowed_tool_names: NotRequired[list[str]]
     blocked_tool_names: NotRequired[list[str]]
@@ -45,7 +45,7 @@ ToolFilter: TypeAlias = "ToolFilterCallable | ToolFilterStatic | None"
 def create_static_tool_filter(
     allowed_tool_names: list[str] | None = None, blocked_tool_names: list[str] | None = None
 ) -> ToolFilterStatic | None:
-    """A filter by names; None if neither list is given."""
+    """Build a filter by names; None without lists."""
     if allowed_tool_names is None and blocked_tool_names is None:
         return None
     made: ToolFilterStatic = {}
@@ -57,7 +57,7 @@ def create_static_tool_filter(
 
 
 def check_filter(given: object) -> None:
-    """Raise for what is no filter: one that silently lets everything through would be worse than none."""
+    """Raise for an invalid filter: silently letting every tool through would be worse than no filter."""
     if given is None or callable(given):
         return
     unknown = set(given) - set(ToolFilterStatic.__annotations__) if isinstance(given, dict) else None
@@ -77,7 +77,7 @@ async def apply_filter(
     run_context: RunContextWrapper[Any] | None,
     agent: AgentBase[Any] | None,
 ) -> list[MCPTool]:
-    """The tools that the filter lets through, in their order."""
+    """Return the tools that pass the filter, in their order."""
     if given is None:
         return tools
     if isinstance(given, dict):
