@@ -14,12 +14,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from run_blocks import HIDDEN, blocks
 
 from tests.helpers.page_needs import hidden, named
+from tools import site
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -130,6 +132,23 @@ def test_every_page_can_be_found_from_the_index():
     assert not lost, f"docs/README.md and the indexes it leads to do not lead to {lost}"
 
 
+def test_the_readme_is_short_enough_to_be_read():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_the_menu_of_the_site_has_every_page_once():
+    def pages(entry: object) -> list[str]:
+        if isinstance(entry, str):
+            return [entry]
+        below = entry.values() if isinstance(entry, dict) else entry
+        assert isinstance(below, Iterable)
+        return [page for each in below for page in pages(each)]
+
+    listed = [page.replace("index.md", "README.md") for page in pages(site.menu()) if "/api/" not in page]
+    there = [str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]]
+    assert sorted(listed) == sorted([*there, *site.BESIDE]), "list a page once, in the index of its folder"
+
+
 DECISION_PARTS = ["Context", "Decision", "Rejected", "Consequence"]
 """The parts of a record in docs/decisions, in order."""
 
@@ -168,7 +187,7 @@ def test_a_clause_that_a_page_names_is_a_link_to_it():
 
 def test_a_how_to_opens_with_when_it_is_needed():
     late = []
-    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
+    for page in sorted((ROOT / "docs" / "how-to").glob("[a-z]*.md")):
         opening = page.read_text(encoding="utf-8").split("\n\n")[1]
         if not re.match(r"(When|You need this)\b", opening):
             late.append(str(page.relative_to(ROOT)))
