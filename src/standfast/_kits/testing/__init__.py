@@ -1,9 +1,9 @@
-"""Help for tests of programs that use standfast: ship what we test with.
+"""Test kit for programs that use standfast: the tools of its own test suite.
 
-`ScriptedModel` plays a script instead of asking a provider, `AnsweringModel` answers from what it is asked;
-`assistant_message`, `function_call` and the others write the items of both. The simulator is in `testing.simulate`.
-Everything works without any provider's library. What is for voice calls is loaded when it is used: its server needs
-the `websockets` library.
+`ScriptedModel` plays a script instead of asking a provider, `AnsweringModel` answers from the request alone;
+`assistant_message`, `function_call` and similar functions build items for both. The simulator is in `testing.simulate`.
+Everything works without any provider's library. The parts for voice calls are loaded when used: their server needs the
+`websockets` library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A model that answers from what it is asked, and remembers nothing: for programs that are killed and resumed.
+"""A stateless model that answers from the request alone: for programs that are killed and resumed.
 
-A script says what comes next; a process that starts over would start the script over. An answer that is a function of
-the conversation is the same whoever asks, and however often.
+A script has a position; a restarted process would start the script over. An answer computed from the conversation is
+the same in every process, and for every repetition.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class AnsweringModel(RequestModel):
         self._answer = answer
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
-        """The answer to this request, whole."""
+        """Return the whole answer to a request."""
         return await self._once().respond(request)
 
     def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
-        """The answer to this request as a stream."""
+        """Stream the answer to a request."""
         return self._once().respond_streamed(request)
 
     def _once(self) -> ScriptedModel:

@@ -1,4 +1,4 @@
-"""Finds what a program leaves behind: tasks, threads, sockets and timers that were not there before.
+"""Detection of leaks: tasks, threads, sockets and timers left behind by a block.
 
     async with no_leaks():
         async with await runner.run() as session:
@@ -28,12 +28,12 @@ LOOK_EVERY_S = 0.01
 
 
 class LeakError(AssertionError):
-    """Something that was not there before is still there after."""
+    """A new task, thread, socket or timer survived the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """What is alive at one moment, as far as this loop and process are concerned."""
+    """Tasks, threads, sockets and timers alive at a moment, in this loop and process."""
 
     tasks: frozenset[asyncio.Task[Any]]
     threads: frozenset[threading.Thread]
@@ -42,8 +42,8 @@ class Alive:
 
     @classmethod
     def now(cls) -> Alive:
-        """What is alive now."""
-        loop, looking = asyncio.get_running_loop(), asyncio.current_task()  # whoever looks is alive, and no leak
+        """Collect the present state."""
+        loop, looking = asyncio.get_running_loop(), asyncio.current_task()  # the looking task is alive, and not a leak
         # A thread of ours that has no tool to run, or no lease to renew, waits a while for the next one; given one in
         # the block, it is as good as started there.
         idle = {*worker_threads._pool.idle, RENEWER.idle_thread}
@@ -57,7 +57,7 @@ class Alive:
         )
 
     def beyond(self, before: Alive) -> list[str]:
-        """What is alive here and was not there before, in words."""
+        """Describe everything alive here that was not alive before."""
         found = [f"task {task.get_name()}: {task.get_coro()}" for task in self.tasks - before.tasks]
         # A pool that a loop keeps for blocking work lives as long as the loop does, on purpose.
         left = [one for one in self.threads - before.threads if not one.name.startswith("asyncio_")]
@@ -83,7 +83,7 @@ async def no_leaks(*, grace_s: float = GRACE_S) -> AsyncIterator[None]:
 
 
 def _sockets() -> frozenset[tuple[int, int]]:
-    """The descriptors of this process that are sockets, each with its inode: a number may be used again."""
+    """Return the descriptors of this process that are sockets, each with its inode: a number may be used again."""
     found = set()
     for name in os.listdir("/dev/fd"):
         try:

@@ -1,7 +1,8 @@
-"""What a scripted model is told to do: one step for each call, checked when it is written down.
+"""Script of a scripted model: a step for each call, checked at construction.
 
 A step answers, fails, computes its answer, streams given events, waits, hangs, or breaks off in the middle. Mistakes in
-a script are found when the script is made, not in the middle of a run: `InvalidModelStep` says which step and why.
+a script are found when the script is made, not in the middle of a run: `InvalidModelStep` names the step and the
+reason.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ModelStepReason: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class ModelCall:
-    """What a model was called with, as it was at that moment."""
+    """Arguments of a model call, as they were at that moment."""
 
     system_instructions: str | None
     input: Any
@@ -53,11 +54,11 @@ class ModelCall:
 
 
 class ModelScriptError(StandfastError):
-    """A script and the run that used it do not fit."""
+    """A script does not match the run."""
 
 
 class InvalidModelStep(ModelScriptError):
-    """A step that cannot be played; `reason` says what is wrong and `input_index` which of those given at once."""
+    """A step that cannot be played; `reason` names the fault and `input_index` the step."""
 
     def __init__(self, message: str, *, reason: ModelStepReason, input_index: int) -> None:
         super().__init__(message, "Write a ModelStep, its dict form, a ModelResponse, a list of items or an exception.")
@@ -85,10 +86,10 @@ class UnconsumedModelSteps(ModelScriptError):
 
 @dataclass
 class ModelStep:
-    """What the model does when it is called next. Of `error`, `responder` and `stream_events` at most one.
+    """Behaviour of the model at its next call. Of `error`, `responder` and `stream_events` at most one.
 
     `delay_s` waits before anything else; `chunk_chars` cuts generated deltas; `cut_after` ends the stream after that
-    many events, with `error` if there is one. A cut reply is an error for a caller that does not stream, too.
+    many events, with `error` if given. A cut reply is an error for a caller that does not stream, too.
     """
 
     output: Sequence[Any] = ()
@@ -113,7 +114,7 @@ class ModelStep:
     def raise_error(
         cls, error: Exception, *, retry_advice: ModelRetryAdvice | None = None, delay_s: float = 0.0
     ) -> ModelStep:
-        """Fail with this exception; `retry_advice` is what the model says about it when asked."""
+        """Fail with an exception; `retry_advice` is the model's advice about it."""
         return cls(error=error, retry_advice=retry_advice, delay_s=delay_s)
 
     @classmethod
@@ -130,7 +131,9 @@ class ModelStep:
         usage: Usage | None = None,
         response_id: str | None = DEFAULT_RESPONSE_ID,
     ) -> ModelStep:
-        """Stream exactly these events. A caller that does not stream gets `output`, or what the events tell of."""
+        """Stream exactly these events. A caller that does not stream gets `output`, or the reply assembled from the
+        events.
+        """
         return cls(output=output, usage=usage, response_id=response_id, stream_events=events)
 
     @classmethod
@@ -150,7 +153,7 @@ class ModelStep:
 
 
 class ModelStepSpec(TypedDict, total=False):
-    """A step in its dict form."""
+    """A step as a dict."""
 
     output: Sequence[Any]
     usage: Usage
@@ -175,7 +178,7 @@ _STEP_FIELDS = frozenset(f.name for f in fields(ModelStep))
 
 
 def coerce_step(value: ModelScriptItem, index: int) -> ModelStep:
-    """`value` as a step; raises InvalidModelStep, naming the step, if it cannot be one."""
+    """Convert to a step; raise InvalidModelStep, naming the step, if impossible."""
     if isinstance(value, ModelStep):
         step = value
     elif isinstance(value, Exception):
@@ -240,7 +243,7 @@ def _message(part: dict[str, Any], item_id: str) -> dict[str, Any]:
 
 
 def refusal(text: str, *, item_id: str = "scripted-message") -> dict[str, Any]:
-    """A message in which the model refuses."""
+    """Build a message in which the model refuses."""
     return _message({"type": "refusal", "refusal": text}, item_id)
 
 
@@ -252,7 +255,7 @@ def function_call(
     item_id: str | None = None,
     namespace: str | None = None,
 ) -> dict[str, Any]:
-    """A call of a function tool, as a plain item. Arguments that are a text are taken as they are, valid or not."""
+    """Build a call of a function tool, as a plain item. Arguments given as text are kept, valid or not."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, separators=(",", ":"))
     made = ReadableItem(arguments=text, call_id=call_id, name=name, type="function_call", id=item_id or call_id)
     if namespace is not None:
@@ -269,7 +272,7 @@ def handoff_call(
 
 
 def reasoning(*summary: str, item_id: str) -> dict[str, Any]:
-    """What the model thought, as a plain item with these summary texts. Two with one id would be the same thought."""
+    """Build a plain reasoning item with summary texts. Two items with one id would be the same reasoning."""
     parts = [{"type": "summary_text", "text": text} for text in summary]
     return ReadableItem(id=item_id, summary=parts, type="reasoning")
 

@@ -64,24 +64,24 @@ class ScriptedModel(RequestModel):
     # --- the script --------------------------------------------------------------------------------------------------
 
     def enqueue(self, step: ModelScriptItem) -> None:
-        """Add one step at the end."""
+        """Add a step at the end."""
         self._steps.append(coerce_step(step, 0))
 
     def extend(self, steps: Iterable[ModelScriptItem]) -> None:
-        """Add steps at the end: all of them, or none if one is invalid."""
+        """Add steps at the end: all of them, or none if any is invalid."""
         self._steps.extend([coerce_step(step, place) for place, step in enumerate(steps)])
 
     def set_default_usage(self, usage: Usage | None) -> None:
-        """What steps without a usage cost from now on; None: one request, no tokens."""
+        """Set the usage of steps without their own; None: one request, no tokens."""
         self._default_usage = usage
 
     @property
     def remaining_steps(self) -> int:
-        """How many steps have not been played."""
+        """Number of unplayed steps."""
         return len(self._steps)
 
     def assert_complete(self) -> None:
-        """Raise UnconsumedModelSteps if the script was not played to its end."""
+        """Raise UnconsumedModelSteps unless the script was played to its end."""
         if self._steps:
             raise UnconsumedModelSteps(
                 f"{len(self._steps)} scripted model step(s) were not consumed", remaining_steps=len(self._steps)
@@ -91,17 +91,17 @@ class ScriptedModel(RequestModel):
 
     @property
     def calls(self) -> tuple[ModelCall, ...]:
-        """Every call so far, each as it was when it came."""
+        """All calls so far, each in its state on arrival."""
         return tuple(self._calls)
 
     @property
     def first_call(self) -> ModelCall | None:
-        """The first call, None before there was one."""
+        """The first call, or None."""
         return self._calls[0] if self._calls else None
 
     @property
     def last_call(self) -> ModelCall | None:
-        """The latest call, None before there was one."""
+        """The latest call, or None."""
         return self._calls[-1] if self._calls else None
 
     async def wait_for_call(self, count: int = 1) -> None:
@@ -114,11 +114,11 @@ class ScriptedModel(RequestModel):
     # --- the model ---------------------------------------------------------------------------------------------------
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the step that failed with this very error says about it."""
+        """Return the advice of the step that failed with this very error."""
         return next((advice for error, advice in self._advice if error is request.error), None)
 
     async def respond(self, request: ModelRequest) -> ModelResponse:
-        """Play the next step and return its reply whole."""
+        """Play the next step and return its whole reply."""
         call = self._record_call(request, streamed=False)
         preserve_raw_usage = bool(request.model_settings.preserve_raw_usage)
         step = await self._next_step(call)
@@ -172,7 +172,7 @@ class ScriptedModel(RequestModel):
         return call
 
     async def _next_step(self, call: ModelCall) -> ModelStep:
-        """The step for this call, computed if it is to be, after its delay."""
+        """Return the step for a call, computed if necessary, after its delay."""
         index = self._called - 1
         if not self._steps:
             mode = "streaming" if call.streamed else "non-streaming"
@@ -194,7 +194,7 @@ class ScriptedModel(RequestModel):
         return step
 
     async def _events(self, step: ModelStep, call: ModelCall) -> AsyncGenerator[Any, None]:
-        """The events of a step, broken off where it says so."""
+        """Yield the events of a step, up to its cut."""
         if step.error is not None and step.cut_after is None:
             raise step.error
         count, output_begun, complete = 0, False, False
@@ -244,7 +244,7 @@ class ScriptedModel(RequestModel):
 
 
 def text_of(call: ModelCall) -> str:
-    """All texts of what a call sent, one per line: for a responder that answers what it was asked."""
+    """Join all texts of a call's input, one per line: for a responder that answers from its input."""
     if isinstance(call.input, str):
         return call.input
     lines: list[str] = []

@@ -1,6 +1,6 @@
-"""A server in a thread of its own, with an event loop of its own: how both loopback servers run.
+"""A server in a thread of its own, with an event loop of its own: base of both loopback servers.
 
-It serves synchronous and asynchronous tests alike and goes on when the loop under test is blocked, cancelled or
+It serves synchronous and asynchronous tests alike and continues when the loop under test is blocked, cancelled or
 closed. `stop` (or the end of the `with` block) waits for the thread; nothing is left running.
 """
 
@@ -30,7 +30,7 @@ class ServedInThread:
         self._begin_error: BaseException | None = None
 
     def listen(self) -> AbstractAsyncContextManager[int]:
-        """Listen; the value is the port. Leaving it hangs up every connection and waits for what served them."""
+        """Listen, and yield the port. Leaving closes every connection and waits for its tasks."""
         raise NotImplementedError
 
     def start(self) -> Self:
@@ -85,13 +85,13 @@ class ServedInThread:
             ready.set()
 
     def port(self) -> int:
-        """The port it listens on."""
+        """Port of the server."""
         if self._port is None:
             raise RuntimeError("the loopback server is not running; use it as a context manager or call start()")
         return self._port
 
     def inside(self, work: Callable[[], T]) -> T:
-        """Call a function in the server's thread and give back what it returns; directly if the server is stopped."""
+        """Call a function in the server's thread and return its result; directly if the server is stopped."""
         loop = self._loop
         if self._port is None or loop is None:
             return work()

@@ -1,4 +1,4 @@
-"""The stream that a model would have sent for a given reply, in the Responses format.
+"""Stream of a given reply, in the Responses format.
 
 `stream_of` turns output items into events: created, in progress, each item added, filled by deltas and done, completed.
 The events are `StreamPiece`s, light records with attributes, so that no provider library is needed; what is written for
@@ -18,14 +18,14 @@ from standfast._src.items.usage import Usage
 
 
 class StreamPiece(SimpleNamespace):
-    """One event of a stream, or a part of one: attributes as the provider's own type has them."""
+    """An event of a stream, or a part of an event, with the attributes of the provider's own type."""
 
     def to_dict(self) -> dict[str, Any]:
         """The piece as plain JSON."""
         return {name: _plain(value) for name, value in vars(self).items()}
 
     def model_dump(self, **options: object) -> dict[str, Any]:
-        """The same, by the name that typed events have for it."""
+        """Return the same as `to_dict`, under the name used by typed events."""
         return self.to_dict()
 
     def _apparent_class(self) -> type[Any]:
@@ -49,7 +49,7 @@ def stream_of(
     request_id: str | None = None,
     chunk_chars: int | None = None,
 ) -> Iterator[StreamPiece]:
-    """The events of a stream that delivers this output; `chunk_chars` cuts texts and arguments into such deltas."""
+    """Yield the events of a stream with this output; `chunk_chars` cuts texts and arguments into deltas."""
     pieces = _build_pieces(output, usage, response_id, request_id, chunk_chars)
     for number, piece in enumerate(pieces):
         piece.sequence_number = number
@@ -104,7 +104,7 @@ def _item_events(index: int, item: object, chunk_chars: int | None) -> Iterator[
 
 
 def _as_begun(item: object) -> dict[str, Any]:
-    """The item as it looks before its content has come."""
+    """Return the item before its content has arrived."""
     begun = to_json_item(item)
     empty: dict[str, tuple[str, Any]] = {
         "message": ("content", []),

@@ -1,9 +1,9 @@
-"""What the model behind the loopback provider says.
+"""Answers of the model behind the loopback provider.
 
-An answer is a text, an item, a list of them, a `Reply`, or a function from `Asked` to any of these. `Script` gives
+An answer is a text, an item, a list of items, a `Reply`, or a function from `Asked` to any of these. `Script` gives
 prepared answers one after another; a plain function is a rule for every request. The builders (`text`, `call`,
-`reasoning`, `refusal`) make items as the service would emit them; ids are given by the server when it takes the
-request, so that a scripted answer can be used twice.
+`reasoning`, `refusal`) make items as the service would emit them; the server assigns ids when it takes the request, so
+that a scripted answer can be used twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DELTA_CHARS = 12
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer of the model: its output items, and the tokens it claims to have used."""
+    """An answer of the model: its output items, and the tokens it claims to have used."""
 
     items: tuple[Item, ...] = ()
     input_tokens: int = 10
@@ -33,14 +33,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a rule is told: the request, and everything the model can see (history first, then the new input)."""
+    """Argument of a rule: the request, and the model's whole input (history first, then the new items)."""
 
     body: dict[str, Any]
-    """The request as it was parsed."""
+    """The parsed request."""
     context: tuple[Item, ...]
-    """The whole of what the model sees: the server's history, then this request's input."""
+    """The model's whole input: the server's history, then this request's items."""
     input: tuple[Item, ...]
-    """What this request brought."""
+    """Items of this request."""
 
     @property
     def last_text(self) -> str:
@@ -52,7 +52,7 @@ class Asked:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The tool outputs that the request ends with, by call id: what the model is to go on from."""
+        """Tool outputs at the end of the request, by call id."""
         found: dict[str, Any] = {}
         for item in reversed(self.input):
             if item.get("role") == "tool":
@@ -65,7 +65,7 @@ class Asked:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The names of the function tools that the model may call."""
+        """Names of the function tools that the model may call."""
         functions = (tool.get("function", tool) for tool in self.body.get("tools") or ())
         return tuple(tool["name"] for tool in functions if "name" in tool)
 
@@ -79,7 +79,7 @@ class ScriptExhausted(Exception):
 
 
 class Script:
-    """Prepared answers, given one after another; each request that is taken uses up one."""
+    """Prepared answers, given one after another; each accepted request uses up one."""
 
     def __init__(self, answers: Iterable[Answer]) -> None:
         self._answers = list(answers)
@@ -103,18 +103,18 @@ class Script:
 
     @property
     def left(self) -> int:
-        """How many answers have not been given."""
+        """Number of answers not given yet."""
         return len(self._answers) - self._given
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The rule used when none is given: answers with the newest user text, or names the outputs it was given."""
+    """Default rule: answers with the newest user text, or lists the given tool outputs."""
 
     prefix: str = field(default="You said: ")
 
     def __call__(self, asked: Asked) -> Answer:
-        """What was said, said back."""
+        """Return the newest user text, or the tool outputs."""
         if asked.outputs:
             return "; ".join(f"{call_id} gave {output}" for call_id, output in asked.outputs.items())
         return self.prefix + asked.last_text
@@ -154,27 +154,27 @@ def text(content: str) -> Item:
 
 
 def refusal(reason: str) -> Item:
-    """An assistant message that refuses."""
+    """Build an assistant message that refuses."""
     part = {"type": "refusal", "refusal": reason}
     return {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
 
 
 def call(name: str, arguments: dict[str, Any] | str | None = None, *, call_id: str | None = None) -> Item:
-    """A function call; without a `call_id` the server gives it one. A str is sent as the arguments as it is."""
+    """Build a function call; without a `call_id` the server assigns one. A str is sent unchanged as the arguments."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, separators=(",", ":"))
     item: Item = {"type": "function_call", "name": name, "arguments": written, "status": "completed"}
     return item if call_id is None else {**item, "call_id": call_id}
 
 
 def reasoning(summary: str = "", *, encrypted_content: str | None = None) -> Item:
-    """A reasoning item, as reasoning models put before what they reasoned about."""
+    """Build a reasoning item, as reasoning models put before their result."""
     parts = [{"type": "summary_text", "text": summary}] if summary else []
     item: Item = {"type": "reasoning", "summary": parts}
     return item if encrypted_content is None else {**item, "encrypted_content": encrypted_content}
 
 
 def text_of(item: Item) -> str:
-    """The text of a message, whichever way its content is written."""
+    """Return the text of a message in any notation of its content."""
     content = item.get("content")
     if isinstance(content, str):
         return content

@@ -1,4 +1,4 @@
-"""The Chat Completions API: the same answers, in the older words.
+"""The Chat Completions API: the same answers in the older format.
 
 It keeps no history; what it checks is that the messages of one request make sense together, as the service does.
 """
@@ -60,7 +60,7 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 class ChatExchange:
-    """One Chat Completions request and the reply it will get. There is nothing to commit."""
+    """A Chat Completions request and its reply. There is nothing to commit."""
 
     def __init__(self, ledger: Ledger, rule: Rule, body: object, faults: Faults) -> None:
         self.request = check_chat(body)
@@ -72,18 +72,18 @@ class ChatExchange:
         self.response = _completion(ledger, self.request, reply, truncated=faults.find(Incomplete) is not None)
 
     def commit(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: this API keeps no state."""
 
     def end(self) -> None:
-        """Nothing was locked."""
+        """Do nothing: this API holds no locks."""
 
     def shown(self, faults: Faults) -> dict[str, Any]:
-        """The completion as this client gets to see it."""
+        """Return the completion in the form for this client."""
         omit = faults.find(OmitIds)
         return {**self.response, "id": ""} if omit is not None and omit.response else self.response
 
     def frames(self, shown: dict[str, Any]) -> list[bytes]:
-        """The stream that tells of the completion, chunk by chunk, and the mark at its end."""
+        """Return the stream of the completion, chunk by chunk, with its end mark."""
         options = self.request.get("stream_options") or {}
         chunks = _chunks(shown, with_usage=bool(options.get("include_usage")))
         return [*(sse(chunk) for chunk in chunks), sse("[DONE]")]
@@ -110,7 +110,7 @@ def check_chat(body: object) -> dict[str, Any]:
 
 
 def _check_message(message: Any, where: str, open_calls: set[str]) -> set[str]:
-    """Check one message; returns the calls that still wait for an answer behind it."""
+    """Check a message; return the calls still unanswered behind it."""
     role = message.get("role") if isinstance(message, dict) else None
     if role not in _ROLES:
         raise Refused(400, f"Invalid value: '{role}' for '{where}.role'.", param=f"{where}.role")

@@ -1,4 +1,4 @@
-"""What the real service refuses, and how it says so.
+"""Refusals of the real service, and their wording.
 
 A mock that accepts everything proves nothing: the defects worth finding are orphan outputs, repeated items and broken
 chains, and the service answers those with a 400. Each check raises `Refused` with the status, the code and wording
@@ -102,7 +102,7 @@ PAGE_MAX = 100
 
 
 class Refused(Exception):
-    """An answer that is an error: status, code, parameter and message as the service writes them."""
+    """An error answer: status, code, parameter and message as the service writes them."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Refused(Exception):
 
 
 def check_create(body: object) -> dict[str, Any]:
-    """The body of a Responses request, if its shape is one the service takes."""
+    """Validate the body of a Responses request, and return it."""
     if not isinstance(body, dict):
         raise Refused(400, "We could not parse the JSON body of your request.")
     unknown = sorted(set(body) - _CREATE_FIELDS)
@@ -188,7 +188,7 @@ def as_items(value: object, where: str = "input") -> list[Item]:
 
 
 def check_item(item: object, where: str) -> None:
-    """One item: fields, content parts and the form of its id."""
+    """Check an item: fields, content parts and the form of its id."""
     if not isinstance(item, dict):
         raise Refused(400, f"Invalid type for '{where}': expected an object.", param=where)
     kind = kind_of(item)
@@ -246,7 +246,9 @@ def _check_parts(item: Item, where: str) -> None:
 def check_context(
     context: Sequence[Item], *, new: Sequence[Item], known_ids: Collection[str], reasoned: Mapping[str, str]
 ) -> None:
-    """The history and the new input make one valid conversation: ids once, every output with its call and back."""
+    """Check that history and new input make a valid conversation: unique ids, and every output with its
+    call and back.
+    """
     _check_ids(context)
     calls = {(kind_of(item), item.get("call_id")) for item in context}
     for item in new:
@@ -329,7 +331,7 @@ def _check_reasoned(context: Sequence[Item], new: Sequence[Item], reasoned: Mapp
 
 
 def kind_of(item: Item) -> str | None:
-    """The type of an item; a message may leave it out."""
+    """Return the type of an item; a message may leave it out."""
     return item.get("type") or ("message" if "role" in item else None)
 
 

@@ -28,7 +28,7 @@ ID_REQUIRED = frozenset(
         "compaction",
     ]
 )
-"""Kinds of items whose id is part of what they are; the ids of others are the server's to give."""
+"""Kinds of items with meaningful ids of their own; the server assigns the ids of all remaining kinds."""
 
 
 def create(ledger: Ledger, body: object) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def update(ledger: Ledger, conversation_id: str, body: Mapping[str, Any] | None)
 
 
 def delete(ledger: Ledger, conversation_id: str) -> dict[str, Any]:
-    """DELETE /conversations/{id}; its items are gone with it."""
+    """DELETE /conversations/{id}, including its items."""
     check_unlocked(ledger.conversation(conversation_id))
     del ledger.conversations[conversation_id]
     return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
@@ -103,7 +103,7 @@ def delete_item(ledger: Ledger, conversation_id: str, item_id: str) -> dict[str,
 
 
 def page(items: Sequence[Item], query: Query) -> dict[str, Any]:
-    """One page of a list, as `limit`, `order` and `after` ask."""
+    """Return a page of a list by `limit`, `order` and `after`."""
     limit = _limit(query.get("limit", ["20"])[-1])
     order = query.get("order", ["desc"])[-1]
     if order not in ("asc", "desc"):

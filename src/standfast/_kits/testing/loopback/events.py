@@ -1,4 +1,4 @@
-"""A response as the events of a stream, in the order and with the numbers the service gives them.
+"""Events of a streamed response, in the order and with the numbers of the service.
 
 `response_events` is a pure function of the finished response, so that streaming and not streaming cannot disagree.
 """
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 
 def response_events(response: dict[str, Any]) -> Iterator[Event]:
-    """Every event of the stream that tells of this (finished) response; `sequence_number` counts from 0."""
+    """Yield every event of the stream of a finished response; `sequence_number` counts from 0."""
     number = count()
     begun = {
         **response,
@@ -79,7 +79,7 @@ def _summary_events(number: Iterator[int], at: Event, part: dict[str, Any]) -> I
 
 
 def _empty(item: Item) -> Item:
-    """The item as it is when it has only begun."""
+    """Return the item in its initial state."""
     begun = {**item, "status": "in_progress"} if "status" in item else dict(item)
     empties: dict[str, Any] = {"message": {"content": []}, "function_call": {"arguments": ""}}
     empties |= {"custom_tool_call": {"input": ""}, "reasoning": {"summary": []}}

@@ -1,8 +1,8 @@
-"""The Responses API: what happens between a request and its reply.
+"""The Responses API: from a request to its reply.
 
-An `Exchange` is one request that passed the checks. It is prepared whole (the reply is known, its response object is
-built) and then either committed or not; only committing changes the ledger. What is sent afterwards, and how much of
-it arrives, is no longer its concern.
+An `Exchange` is a request that passed the checks. It is prepared whole (the reply is known, its response object is
+built) and then either committed or not; only committing changes the ledger. Sending the reply, and how much of it
+arrives, is no longer its concern.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from standfast._src.base.json_values import Item, copy_json
 
 
 class Exchange:
-    """One Responses request and the reply it will get."""
+    """A Responses request and its reply."""
 
     def __init__(self, ledger: Ledger, rule: Rule, body: object, faults: Faults) -> None:
         request = check_create(body)
@@ -78,7 +78,7 @@ class Exchange:
             self.conversation.active = False
 
     def shown(self, faults: Faults) -> dict[str, Any]:
-        """The response as this client gets to see it."""
+        """Return the response in the form for this client."""
         omit = faults.find(OmitIds)
         if omit is None:
             return self.response
@@ -92,12 +92,12 @@ class Exchange:
 
 
 def frames(response: dict[str, Any]) -> list[bytes]:
-    """The stream that tells of a response, event by event."""
+    """Return the stream of a response, event by event."""
     return [sse(event, name=event["type"]) for event in response_events(response)]
 
 
 def answer(rule: Rule, asked: Asked) -> Reply:
-    """What the model says; a script that has run out is the test's mistake and says so."""
+    """Return the model's reply; report an exhausted script as the test's mistake."""
     try:
         return resolve(rule, asked)
     except ScriptExhausted as error:
@@ -105,7 +105,7 @@ def answer(rule: Rule, asked: Asked) -> Reply:
 
 
 def lock(conversation: Conversation) -> None:
-    """Make the conversation this request's own until it ends, or refuse as the service does."""
+    """Lock the conversation for this request until its end, or refuse like the service."""
     check_unlocked(conversation)
     conversation.active = True
 
@@ -149,7 +149,7 @@ def response_body(request: dict[str, Any], response_id: str, output: list[Item],
 
 
 def usage_body(reply: Reply) -> dict[str, Any]:
-    """Token counts as the Responses API writes them."""
+    """Return token counts in the format of the Responses API."""
     return {
         "input_tokens": reply.input_tokens,
         "input_tokens_details": {"cached_tokens": reply.cached_tokens, "cache_write_tokens": 0},
@@ -166,7 +166,7 @@ def _conversation(ledger: Ledger, value: str | dict[str, Any] | None) -> Convers
 
 
 def _resolve_references(ledger: Ledger, items: list[Item]) -> list[Item]:
-    """The items with references replaced by what they refer to."""
+    """Replace references by the items they name."""
     return [_find_item(ledger, item["id"]) if kind_of(item) == "item_reference" else item for item in items]
 
 
@@ -184,7 +184,7 @@ def _find_item(ledger: Ledger, item_id: str) -> Item:
 
 
 def compact(ledger: Ledger, body: object) -> dict[str, Any]:
-    """`responses.compact`: all user messages, then one item that stands for everything else."""
+    """`responses.compact`: all user messages, then a compaction item in place of everything else."""
     if not isinstance(body, dict) or not body.get("model"):
         raise Refused(400, "you must provide a model parameter", code="missing_required_parameter", param="model")
     previous = body.get("previous_response_id")
@@ -207,6 +207,6 @@ def compact(ledger: Ledger, body: object) -> dict[str, Any]:
 
 
 def unseal(item: Item) -> list[Item]:
-    """What a compaction item of this provider stands for. The real service's cannot be opened."""
+    """Return the items inside a compaction item of this provider. The real service's cannot be opened."""
     items: list[Item] = json.loads(base64.b64decode(item["encrypted_content"]))
     return items

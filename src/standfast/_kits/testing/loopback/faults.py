@@ -1,9 +1,9 @@
-"""Things that go wrong, on cue.
+"""Faults of the provider, on demand.
 
-A fault is data. `server.fault(...)` queues one or several that happen together; the next request that matches uses
-them up. "Committed" means that the service has taken the request: the conversation has its items, the response is
-stored. Every fault that loses an answer says which side of that line it is on, because that is the difference between
-a safe retry and a doubled turn.
+A fault is data. `server.fault(...)` queues one or several that happen together; the next request that matches uses them
+up. "Committed" means that the service has taken the request: the conversation has its items, the response is stored.
+Every fault that loses an answer names its side of that line, because that is the difference between a safe retry and a
+doubled turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Fault:
-    """Base of everything that can go wrong."""
+    """Base of all faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Drip(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Malformed(Fault):
-    """Put something that is not JSON in place of a stream event (or of the whole reply, when it is not streamed)."""
+    """Replace a stream event (or the whole unstreamed reply) by data that is not JSON."""
 
     after_events: int = 2
     data: str = '{"type": "response.output_text.delta", "delta": '
@@ -105,7 +105,7 @@ class OmitIds(Fault):
 
 
 class Gate(Fault):
-    """Holds a request until it is let go, so that a test needs no sleep.
+    """Hold a request until released, so that a test needs no sleep.
 
     `before_commit=True` (the default) holds it while it is active: taken up, validated, its conversation locked.
     """
@@ -131,7 +131,7 @@ class Gate(Fault):
             await self._open.wait()
 
     async def reached(self, timeout_s: float = 30.0) -> None:
-        """Wait, in the test, until a request stands at the gate."""
+        """Wait, in the test, until a request has reached the gate."""
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             if self._was_reached:
@@ -140,7 +140,7 @@ class Gate(Fault):
         await asyncio.wait_for(arrived.wait(), timeout_s)
 
     def release(self) -> None:
-        """Let the request, and later ones, go on. May be called from any thread."""
+        """Release the request and later ones. May be called from any thread."""
         with self._lock:
             self._released = True
             loop = self._loop
@@ -149,7 +149,7 @@ class Gate(Fault):
 
 
 def conversation_locked() -> Status:
-    """What the service says while another request on the same conversation is active."""
+    """Return the service's refusal while another request on the same conversation is active."""
     return Status(
         400,
         code="conversation_locked",
@@ -176,7 +176,7 @@ class _Queued:
 
 
 class FaultPlan:
-    """The faults that wait for a request, in the order they were queued."""
+    """Faults waiting for a request, in the order they were queued."""
 
     def __init__(self) -> None:
         self._queue: list[_Queued] = []
@@ -188,7 +188,7 @@ class FaultPlan:
             self._queue.append(_Queued(faults, on, skip, times))
 
     def take(self, received: Received) -> Faults:
-        """The faults that this request meets; used up by it."""
+        """Return the faults for a request, and remove them."""
         with self._lock:
             for queued in self._queue:
                 if not _matches(queued.on, received):
@@ -203,13 +203,13 @@ class FaultPlan:
         return Faults(())
 
     def clear(self) -> None:
-        """Forget the faults that no request has met."""
+        """Remove all unused faults."""
         with self._lock:
             self._queue.clear()
 
     @property
     def waiting(self) -> int:
-        """How many faults no request has met yet."""
+        """Number of unused faults."""
         return sum(queued.times for queued in self._queue)
 
 
@@ -217,13 +217,13 @@ FaultT = TypeVar("FaultT", bound=Fault)
 
 
 class Faults:
-    """What one request has to suffer."""
+    """Faults of a request."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.all = faults
 
     def find(self, kind: type[FaultT]) -> FaultT | None:
-        """The fault of that kind, if there is one."""
+        """Return the fault of a kind, or None."""
         return next((fault for fault in self.all if isinstance(fault, kind)), None)
 
     def loses_before_commit(self) -> Fault | None:
@@ -231,7 +231,7 @@ class Faults:
         return next((fault for fault in self.all if _committed(fault) is False and not _is_late(fault)), None)
 
     def prevents_commit(self) -> bool:
-        """Whether the reply goes out (in part) but the request is not taken."""
+        """True if the reply is sent (in part) but the request is not taken."""
         return any(_committed(fault) is False and _is_late(fault) for fault in self.all)
 
 

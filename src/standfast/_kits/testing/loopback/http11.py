@@ -1,9 +1,9 @@
-"""Just enough HTTP/1.1 to be a provider, with every byte in our own hands.
+"""Minimal HTTP/1.1 for a provider, with control over every byte.
 
 A test of what happens when a connection is cut after byte 1,234 needs a server that can count to 1,234. Frameworks
-buffer, frame and flush on their own account, so this file reads requests and writes replies itself: `read_request`
-for one side, `Line` for the other. A `Line` counts all it sends, status line included, and hangs up, or dawdles,
-exactly where a fault told it to.
+buffer, frame and flush on their own account, so this file reads requests and writes replies itself: `read_request` for
+one side, `Line` for the other. A `Line` counts all bytes it sends, status line included, and hangs up, or delays,
+exactly at the place given by a fault.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HungUp(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request as it came: header names in lower case, the query as lists, the body as bytes."""
+    """A raw request: header names in lower case, the query as lists, the body as bytes."""
 
     method: str
     path: str
@@ -35,7 +35,7 @@ class HttpRequest:
 
 
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
-    """The next request on a connection; None when the client has closed it."""
+    """Read the next request of a connection; None after the client closed it."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
@@ -69,7 +69,7 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> b
 
 
 class Line:
-    """The way back to one client for one reply. Sends bytes, counts them, and stops where it was told to."""
+    """The way back to a client for a reply. Sends bytes, counts them, and stops at a given place."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ def head(status: int, headers: dict[str, str]) -> bytes:
 
 
 async def send_json(line: Line, status: int, value: object, headers: dict[str, str]) -> None:
-    """A whole JSON reply with its length."""
+    """Send a whole JSON reply with its length."""
     body = to_json(value)
     declared = {"content-type": "application/json", "content-length": str(len(body)), **headers}
     await line.send(head(status, declared) + body)
@@ -130,7 +130,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def sse(event: dict[str, Any] | str, *, name: str | None = None) -> bytes:
-    """One server-sent event."""
+    """Encode a server-sent event."""
     label = f"event: {name}\n" if name else ""
     data = event if isinstance(event, str) else to_json(event).decode("utf-8")
     return f"{label}data: {data}\n\n".encode()

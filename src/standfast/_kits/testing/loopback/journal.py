@@ -1,7 +1,7 @@
-"""What the loopback provider received, exactly, and what it answered.
+"""Journal of the loopback provider: exact requests and their answers.
 
-The proof of any claim about "what is sent" is on this side of the wire: a test asserts on `server.requests`, not on
-what the client believes it sent.
+The proof of any claim about sent data is on this side of the wire: a test asserts on `server.requests`, not on the
+client's belief.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MODEL_PATHS = ("/v1/responses", "/v1/chat/completions")
 
 @dataclass(slots=True)
 class Received:
-    """One request: what came, and (once answered) what became of it."""
+    """A request and, once answered, its result."""
 
     method: str
     path: str
@@ -25,17 +25,17 @@ class Received:
     body: Any
     """The parsed JSON body; None if there was none."""
     status: int | None = None
-    """The HTTP status that was answered; None if the line was cut before one was sent."""
+    """HTTP status of the answer; None if the connection was cut before."""
     error_code: str | None = None
     error_message: str | None = None
     committed: bool = False
-    """Whether the service took the request: it is part of the history from now on."""
+    """True if the service took the request: it is part of the history from now on."""
     response_id: str | None = None
     faults: tuple[str, ...] = field(default=())
 
     @property
     def is_model_call(self) -> bool:
-        """Whether this asks the model for something (and is not about stored things)."""
+        """True for a request to the model (instead of one about stored objects)."""
         return self.method == "POST" and self.path in MODEL_PATHS
 
     @property
@@ -46,16 +46,16 @@ class Received:
 
     @property
     def previous_response_id(self) -> str | None:
-        """The chain this request continues."""
+        """Response that this request continues."""
         return self.body.get("previous_response_id") if isinstance(self.body, dict) else None
 
     @property
     def conversation_id(self) -> str | None:
-        """The conversation this request belongs to."""
+        """Conversation of this request."""
         value = self.body.get("conversation") if isinstance(self.body, dict) else None
         return value.get("id") if isinstance(value, dict) else value
 
     @property
     def streamed(self) -> bool:
-        """Whether the client asked for a stream."""
+        """True if the client asked for a stream."""
         return bool(isinstance(self.body, dict) and self.body.get("stream"))

@@ -1,7 +1,7 @@
-"""What the loopback provider remembers: responses in chains, and conversations.
+"""State of the loopback provider: chains of responses, and conversations.
 
-`Ledger` is the server's idea of the history. It hands out ids, gives stored items the form in which the service shows
-them, and is changed only by committing a whole exchange or by the Conversations calls.
+`Ledger` is the server's view of the history. It assigns ids, converts stored items to the form in which the service
+shows them, and is changed only by committing a whole exchange or by the Conversations calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CREATED_AT = 1_700_000_000
 
 @dataclass(slots=True)
 class StoredResponse:
-    """One response: what it was asked, what it said, and which response it continues."""
+    """A response: its input, its output, and the previous response of its chain."""
 
     body: dict[str, Any]
     input: list[Item]
@@ -29,7 +29,7 @@ class StoredResponse:
 
 @dataclass(slots=True)
 class Conversation:
-    """One conversation and its items, oldest first; `active` while a request on it is under way."""
+    """A conversation and its items, oldest first; `active` while a request on it is under way."""
 
     id: str
     metadata: dict[str, str]
@@ -37,12 +37,12 @@ class Conversation:
     active: bool = False
 
     def body(self) -> dict[str, Any]:
-        """The object as the service shows it."""
+        """Return the object in the service's form."""
         return {"id": self.id, "object": "conversation", "created_at": CREATED_AT, "metadata": self.metadata}
 
 
 class Ledger:
-    """All that is stored."""
+    """All stored objects."""
 
     def __init__(self) -> None:
         self.responses: dict[str, StoredResponse] = {}
@@ -58,7 +58,7 @@ class Ledger:
         return f"{prefix}_{self._counts[prefix]:06d}"
 
     def remember(self, output: Sequence[Item]) -> None:
-        """Know these output items by their ids from now on."""
+        """Record the ids of output items."""
         before: Item | None = None
         for item in output:
             self.known_ids.add(item["id"])
@@ -76,7 +76,7 @@ class Ledger:
             raise Refused(404, f"Response with id '{response_id}' not found.") from None
 
     def chain(self, response_id: str) -> list[Item]:
-        """Everything the model saw and said up to and with this response."""
+        """Return all items up to and including a response."""
         exchanges: list[list[Item]] = []
         place: str | None = response_id
         while place is not None:
@@ -102,13 +102,13 @@ class Ledger:
             raise Refused(404, f"Conversation with id '{conversation_id}' not found.") from None
 
     def new_conversation(self, items: Sequence[Item] = (), metadata: dict[str, str] | None = None) -> Conversation:
-        """A conversation that begins with these items."""
+        """Create a conversation from items."""
         conversation = Conversation(self.new_id("conv"), metadata or {}, self.stored(items))
         self.conversations[conversation.id] = conversation
         return conversation
 
     def stored(self, items: Iterable[Item]) -> list[Item]:
-        """Input items in the form in which they are stored and listed: with ids, a status, and content as parts."""
+        """Convert input items to their stored form: with ids, a status, and content as parts."""
         return [self._stored_form(item) for item in items]
 
     def _stored_form(self, item: Item) -> Item:

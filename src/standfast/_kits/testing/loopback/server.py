@@ -1,4 +1,4 @@
-"""The loopback provider: a real HTTP server on 127.0.0.1 that speaks as the OpenAI service does.
+"""The loopback provider: a real HTTP server on 127.0.0.1 with the APIs of the OpenAI service.
 
 It runs in a thread of its own (`_kits.testing.serving`). Every request takes the same way: journal it, meet its faults,
 check it, prepare the reply, commit, send. `stop` (or the end of the `with` block) hangs up every connection and waits
@@ -92,11 +92,11 @@ class LoopbackServer(ServedInThread):
 
     @property
     def base_url(self) -> str:
-        """Where the API is, for a client's `base_url`."""
+        """Address of the API, for a client's `base_url`."""
         return f"http://127.0.0.1:{self.port()}/v1"
 
     def client(self, **options: Any) -> AsyncOpenAI:
-        """A real `AsyncOpenAI` that talks to this server; the caller closes it."""
+        """Make a real `AsyncOpenAI` for this server; the caller closes it."""
         with needed_by("LoopbackServer.client"):
             from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         # Loading certificates takes longer than most tests, and there is no TLS here.
@@ -104,7 +104,7 @@ class LoopbackServer(ServedInThread):
         return AsyncOpenAI(**{"base_url": self.base_url, "api_key": "loopback", "http_client": http, **options})
 
     def sync_client(self, **options: Any) -> OpenAI:
-        """A real `OpenAI` (the synchronous client) that talks to this server; the caller closes it."""
+        """Make a real `OpenAI` (the synchronous client) for this server; the caller closes it."""
         with needed_by("LoopbackServer.sync_client"):
             from openai import DefaultHttpxClient, OpenAI
         http = options.pop("http_client", None) or DefaultHttpxClient(verify=False)
@@ -112,12 +112,12 @@ class LoopbackServer(ServedInThread):
 
     @property
     def requests(self) -> list[Received]:
-        """Every request so far, in the order they came."""
+        """All requests so far, in order of arrival."""
         return list(self._journal)
 
     @property
     def model_calls(self) -> list[Received]:
-        """The requests that asked the model for something."""
+        """Requests to the model."""
         return [received for received in self.requests if received.is_model_call]
 
     def fault(self, *faults: Fault, on: Matcher = "model", skip: int = 0, times: int = 1) -> None:
@@ -130,11 +130,11 @@ class LoopbackServer(ServedInThread):
 
     @property
     def faults_waiting(self) -> int:
-        """Faults that no request has met yet; a test that ends with some did not test what it meant to."""
+        """Number of unused faults; a test that ends with some did not test its intention."""
         return self._faults.waiting
 
     def clear_faults(self) -> None:
-        """Forget the faults that no request has met: for a test that cannot know how many requests there will be."""
+        """Remove unused faults: for a test with an unknown number of requests."""
         self._faults.clear()
 
     def history(self, owner_id: str) -> list[Item]:
@@ -229,7 +229,7 @@ class LoopbackServer(ServedInThread):
         return _Done(self._route(received))
 
     def _route(self, received: Received) -> Callable[[], Any]:
-        """What a request about stored things does; nothing happens until it is called."""
+        """Return the action of a request about stored objects; nothing happens until it is called."""
         ledger, body, query = self._ledger, received.body, received.query
         parts = received.path.removeprefix("/v1/").split("/")
         match [received.method, *parts]:
@@ -278,7 +278,7 @@ class LoopbackServer(ServedInThread):
 
 
 class _Done:
-    """A request about stored things: everything it does, it does when it is committed."""
+    """A request about stored objects: all its effects happen at its commit."""
 
     def __init__(self, action: Callable[[], Any]) -> None:
         self._action = action
@@ -304,7 +304,7 @@ def _suffer(fault: Fault | None) -> None:
 
 
 def _suffer_unstreamed(faults: Faults) -> None:
-    """What faults of a stream mean for a reply in one piece: nothing of it arrives, or an error does."""
+    """Apply stream faults to an unstreamed reply: none of it arrives, or an error does."""
     cut, broken = faults.find(Cut), faults.find(ErrorEvent)
     if cut is not None and cut.after_events is not None:
         raise HungUp

@@ -1,7 +1,7 @@
-"""A realtime service in a box: a real websocket server on 127.0.0.1 that speaks the realtime protocol, and its parts.
+"""Loopback realtime service: a real websocket server on 127.0.0.1 for the realtime protocol, and its parts.
 
-See docs/how-to/test-voice-agents.md. Names are loaded when they are used: the server needs the `websockets` library,
-and nothing else here does.
+See docs/how-to/test-voice-agents.md. Names are loaded when used: the server needs the `websockets` library, and nothing
+else here does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is behind the loopback realtime server: what it says, in which voice, what it understands, and its habits."""
+"""Behaviour of the model behind the loopback realtime server: words, voice, hearing and habits."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from standfast._kits.testing.realtime.speech import Ears, Voice, tones
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What the service does one way or the other: reports differ, or it depends on the deployment."""
+    """Variants of the service's behaviour: reports differ, or it depends on the deployment."""
 
     names_refused_response: bool = True
-    """Whether the refusal of a second response carries the id of the event that asked for it."""
+    """True if the refusal of a second response carries the id of the requesting event."""
     echoes_metadata: bool = True
-    """Whether a response shows the metadata that it was asked for with."""
+    """True if a response shows the metadata of its request."""
     transcribes: Literal["at once", "after the reply"] = "at once"
-    """When the transcript of speech comes: beside the reply, or only after it."""
+    """Time of a transcript: during the reply, or only after it."""
     reuses_deleted_ids: bool = False
-    """Whether an item may have the id of one that was deleted."""
+    """True if an item may have the id of a deleted one."""
 
 
 @dataclass(slots=True)
 class Answering:
-    """Who speaks and who listens in place of the model; several conversations share one."""
+    """Speaker and listener in place of the model, shared by several conversations."""
 
     rule: Rule
     voice: Voice = tones
     ears: Ears = field(default_factory=Ears)
     transcripts: list[str | None] = field(default_factory=list)
-    """What is heard next, utterance by utterance, whatever was said. None: the transcript fails."""
+    """Next transcripts, utterance by utterance, regardless of the audio. None: the transcript fails."""
     habits: Habits = Habits()
     delta_ms: int = 100
-    """How much audio one delta carries at most."""
+    """Maximal milliseconds of audio in a delta."""

@@ -1,7 +1,7 @@
-"""A call whose media goes past the websocket: a telephone line or a browser's WebRTC, as connections attach to it.
+"""A call with media outside the websocket: a telephone line or a browser's WebRTC, to which connections attach.
 
-Its conversation outlives them: what happens while nobody is attached happens, and is not told again. The methods are
-the caller's side: they speak, press keys, listen and hang up.
+Its conversation outlives the connections: events without an attached connection happen, and are not repeated. The
+methods are the caller's side: they speak, press keys, listen and hang up.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from standfast._kits.testing.realtime.jobs import Playing
 
 
 class LoopbackCall:
-    """One call in progress, made by `server.call()`."""
+    """A call in progress, made by `server.call()`."""
 
     def __init__(self, hub: Hub, call_id: str, inside: Callable[[Callable[[], None]], None]) -> None:
         self.hub, self.id, self._inside = hub, call_id, inside
         self.over = False
-        """Whether somebody has hung up: nobody can attach any more."""
+        """True after hanging up: no connection can attach any more."""
 
     @property
     def conversation(self) -> Conversation:
@@ -43,7 +43,7 @@ class LoopbackCall:
         )
 
     def played(self, ms: int) -> None:
-        """So much of what plays now has reached the caller's ear; without this, all of it has."""
+        """Set the played milliseconds of the current audio; without this call, all of it counts as played."""
 
         def note() -> None:
             for job in self.conversation.jobs:
@@ -53,7 +53,7 @@ class LoopbackCall:
         self._inside(note)
 
     def hang_up(self) -> None:
-        """The caller hangs up: every connection is closed, and nobody can attach any more."""
+        """Hang up by the caller: every connection is closed, and no new one can attach."""
 
         def end() -> None:
             self.over = True

@@ -1,7 +1,7 @@
-"""What the service looks at before it takes a client event.
+"""Validation of client events by the service.
 
-Every function either returns what it was given, in the form in which it is kept, or raises `Refused`. Nothing here
-looks at a conversation: whether an item exists is the conversation's question.
+Every function either returns its argument, in the form in which it is kept, or raises `Refused`. Nothing here looks at
+a conversation: the conversation itself knows its items.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def event(value: object) -> dict[str, Any]:
 
 
 def item(value: object, param: str = "item") -> Item:
-    """An item that a client creates, in the form in which it is kept; without an id if it was given none."""
+    """Validate an item created by a client, and return its stored form, without an id if none was given."""
     value = mapping(value, param)
     kind = one_of(value, "type", FIELDS, param)
     made: Item = {"object": "realtime.item", "type": kind, "status": "completed"}
@@ -156,7 +156,7 @@ def modalities(value: object, param: str) -> None:
 
 
 def require_field(value: Mapping[str, Any], name: str, param: str) -> Any:
-    """A field that has to be there."""
+    """Return a required field."""
     if value.get(name) is None:
         raise missing(f"{param}.{name}" if param else name)
     return value[name]
@@ -177,7 +177,7 @@ def array(value: object, param: str) -> Sequence[Any]:
 
 
 def text(value: object, param: str, *, chars_max: int | None = None) -> str:
-    """A string that is not too long."""
+    """Return a string within a maximal length."""
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
     if chars_max is not None and len(value) > chars_max:
@@ -204,7 +204,7 @@ def identifier(value: object, param: str) -> str:
 
 
 def one_of(value: Mapping[str, Any], name: str, supported: Collection[str], param: str) -> str:
-    """A field that is one of several words."""
+    """Return a field with one of several values."""
     given = require_field(value, name, param)
     if given not in supported:
         raise wrong_value(f"{param}.{name}", given, supported)

@@ -1,8 +1,8 @@
-"""Between a conversation and its sockets: who is told, when the service's work goes on, and what goes wrong.
+"""Connections of a conversation: receivers of events, scheduling of jobs, and faults.
 
-A `Hub` belongs to one conversation: it hands every event to the connections that are there, and lets the jobs of the
-conversation go on, one event at a time and not before the clients' sockets have taken the last one. A `Connection` is
-one websocket: it reads, writes, keeps the journal and suffers the faults.
+A `Hub` belongs to a conversation: it passes every event to the present connections, and lets the jobs of the
+conversation continue, one event at a time and not before the clients' sockets have taken the last one. A `Connection`
+is a websocket: it reads, writes, keeps the journal and suffers the faults.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ CLOSE_TIMEOUT_S = 2.0
 
 @dataclass(slots=True)
 class Serving:
-    """What all connections of a server share."""
+    """Shared state of all connections of a server."""
 
     answering: Answering
     journal: Journal
     plan: FramePlan
     holds: Holds
     pace: float
-    """Seconds that pass for each second of audio that is sent; 0: none."""
+    """Seconds of delay per second of sent audio; 0: none."""
     connections: list[Connection] = field(default_factory=list)
     hubs: list[Hub] = field(default_factory=list)
     connection_total: int = 0
 
 
 class Hub:
-    """One conversation, those who listen to it, and its work."""
+    """A conversation with its listeners and its jobs."""
 
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
@@ -71,18 +71,18 @@ class Hub:
         serving.hubs.append(self)
 
     def tell(self, event: Event) -> None:
-        """Hand an event to everybody who is connected now. To nobody, if nobody is: it is not kept."""
+        """Pass an event to the present connections. Without any, it is lost."""
         for connection in self.connections:
             connection.put(event)
         self._changed.set()
 
     def begin(self, conversation: Conversation) -> None:
-        """Let the conversation's work go on from now on."""
+        """Start the jobs of the conversation."""
         self.conversation = conversation
         self._spawn(self._work())
 
     async def end(self) -> None:
-        """Stop all work and wait for it."""
+        """Cancel all jobs and wait for them."""
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
@@ -102,7 +102,7 @@ class Hub:
             kind = job.next
             self._looked_at.discard(job)
             self.conversation.step(job)
-            if job in self.conversation.jobs:  # behind the others: they take turns
+            if job in self.conversation.jobs:  # to the end of the list: jobs take turns
                 self.conversation.jobs.remove(job)
                 self.conversation.jobs.append(job)
             for connection in list(self.connections):
@@ -111,7 +111,7 @@ class Hub:
             await asyncio.sleep(spent_s if kind == "response.output_audio.delta" else 0)
 
     def _next_job(self) -> Job | None:
-        """A job that can go on. One that comes to a gate waits there, and the others go on."""
+        """Return a job that can continue. A job at a gate waits there, without delaying the rest."""
         for job in self.conversation.jobs:
             if not job.ready or job in self._held:
                 continue
@@ -136,14 +136,14 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
-    """In the queue of a connection: close it when all before has been sent."""
+    """Queue entry that closes the connection after all earlier entries were sent."""
 
     code: int
     reason: str
 
 
 class Connection:
-    """One websocket."""
+    """A websocket connection."""
 
     def __init__(self, serving: Serving, socket: ServerConnection, hub: Hub) -> None:
         self.serving, self.socket, self.hub = serving, socket, hub
@@ -155,7 +155,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Hold the connection until it ends."""
+        """Serve the connection until its end."""
         self._task = asyncio.current_task()
         serving, conversation = self.serving, self.hub.conversation
         serving.connections.append(self)
@@ -185,7 +185,7 @@ class Connection:
             self._queue.put_nowait(event)
 
     async def drain(self) -> None:
-        """Wait until the socket has taken everything that was queued, or the connection is gone."""
+        """Wait until the socket has taken all queued data, or the connection has ended."""
         await self._queue.join()
 
     async def _write(self) -> None:
@@ -251,7 +251,7 @@ class Connection:
     # --- the end of it -----------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Say nothing more. The client reads what was sent so far, and then that the line is dead."""
+        """Send nothing more. The client reads the data sent so far, and then the end of the stream."""
         self._die()
         transport = self.socket.transport
         if not transport.is_closing():
@@ -260,7 +260,7 @@ class Connection:
             asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def close(self, code: int, reason: str) -> None:
-        """Close properly, after what is queued."""
+        """Close properly, after all queued data."""
         self.put(_Closing(code, reason))
 
     def expire(self, minutes: int) -> None:
@@ -273,17 +273,17 @@ class Connection:
         """Tear the connection down at once."""
         self._die()
         self.socket.transport.abort()
-        if self._task is not None:  # it may stand at a gate that nobody will open
+        if self._task is not None:  # it may wait at a gate that will never open
             self._task.cancel()
 
     def _die(self) -> None:
         self._dead = True
-        while not self._queue.empty():  # nobody may wait for what will not be sent
+        while not self._queue.empty():  # no waiter for data that will not be sent may remain
             self._queue.get_nowait()
             self._queue.task_done()
 
     async def _wait_until_closed(self) -> None:
-        """Wait until a line that was cut is gone, so that nothing is written on it by mistake."""
+        """Wait for the end of a cut connection, so that nothing is written on it by mistake."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.socket.wait_closed(), LINGER_S + 1)
         self.socket.transport.abort()

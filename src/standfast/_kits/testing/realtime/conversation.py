@@ -1,12 +1,11 @@
-"""The service without a network: one session, its conversation, and what goes on in it.
+"""The service without a network: a session, its conversation, and its jobs.
 
-A plain machine. `take` is given a client event and does what the service does; every event it tells the client goes
-to `tell`, in order. What takes time (a response, a transcript, playing audio) is a `Job`: it says which event comes
-next, and does not go on before somebody calls `step`. So a schedule, a simulator or a socket decides when things
-happen, and this file decides what.
+A plain state machine. `take` processes a client event like the service; every event for the client goes to `tell`, in
+order. Work that takes time (a response, a transcript, playing audio) is a `Job`: it announces its next event, and waits
+for `step`. So a schedule, a simulator or a socket decides about the times, and this file about the events.
 
-It is made from the documentation and from what people reported of the service; `answering.Habits` are the points on
-which reports differ.
+It is made from the documentation and from public reports about the service; `answering.Habits` are the points on which
+reports differ.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ COMMIT_MS_MIN = 100
 
 
 class Conversation:
-    """One session of the service. `tell` is called with each event for the client."""
+    """A session of the service. `tell` is called with each event for the client."""
 
     def __init__(
         self,
@@ -71,11 +70,11 @@ class Conversation:
     # --- what the client sends ---------------------------------------------------------------------------------------
 
     def greeting(self) -> Event:
-        """What every connection hears first."""
+        """Return the first event of every connection."""
         return {"type": "session.created", "event_id": self.new_id("event"), "session": copy_json(self.session)}
 
     def take(self, frame: object) -> None:
-        """Do what a client event asks for, or refuse it."""
+        """Process a client event, or refuse it."""
         event_id = frame.get("event_id") if isinstance(frame, dict) else None
         try:
             self._take(checks.event(frame))
@@ -83,7 +82,7 @@ class Conversation:
             self.refuse(refused, event_id if isinstance(event_id, str) else None)
 
     def refuse(self, refused: Refused, event_id: str | None = None) -> None:
-        """Tell the client that something was refused."""
+        """Send a refusal to the client."""
         self.refused.append(refused.code)
         self.tell("error", error=refused.error(event_id))
 
@@ -136,7 +135,7 @@ class Conversation:
         self.tell("conversation.item.done", previous_item_id=previous, item=render_item(self.items[place]))
 
     def _place(self, after: object) -> tuple[int, str | None]:
-        """Where a new item goes, and the id of the one before it."""
+        """Return the place of a new item, and the id of the previous one."""
         if after is None:
             return len(self.items), self.items[-1].id if self.items else None
         after = checks.text(after, "previous_item_id")
@@ -148,7 +147,7 @@ class Conversation:
         raise refusals.no_previous_item(after)
 
     def add(self, held: Held, place: int | None = None, previous: str | None = None) -> None:
-        """Put an item into the conversation, at the end unless told otherwise, and tell the client."""
+        """Insert an item into the conversation, by default at the end, and notify the client."""
         if place is None:
             place, previous = self._place(None)
         self.items.insert(place, held)
@@ -156,7 +155,7 @@ class Conversation:
         self.tell("conversation.item.added", previous_item_id=previous, item=render_item(held))
 
     def previous_of(self, held: Held) -> str | None:
-        """The id of the item before this one."""
+        """Return the id of the previous item."""
         place = self.items.index(held) if held in self.items else 0
         return self.items[place - 1].id if place else None
 
@@ -180,7 +179,7 @@ class Conversation:
         self.truncate(held, end_ms)
 
     def truncate(self, held: Held, end_ms: int) -> None:
-        """Cut an item's audio, and with it the text that the service had of it."""
+        """Cut an item's audio, and the service's text of it."""
         held.heard_ms = end_ms
         self.tell("conversation.item.truncated", item_id=held.id, content_index=0, audio_end_ms=end_ms)
 
@@ -198,7 +197,7 @@ class Conversation:
         self.respond(params)
 
     def respond(self, params: Event | None = None) -> None:
-        """Begin a response: the conversation's, or one beside it."""
+        """Begin a response, in the conversation or out of band."""
         params = params or {}
         beside = params.get("conversation") == "none"
         job = Responding(self, self.new_id("resp"), params, self._build_asked(params))
@@ -209,7 +208,7 @@ class Conversation:
         self.jobs.append(job)
 
     def _build_asked(self, params: Event) -> Asked:
-        """What the model sees: the conversation, or the input that a response brought with it."""
+        """Return the model's input: the conversation, or the input given with a response."""
         known = {held.id: held for held in self.items}
         seen = [as_seen(held) for held in self.items]
         new = seen[min(self._answered, len(seen)) :]
@@ -255,7 +254,7 @@ class Conversation:
                 self._speech_stopped(noticed.at_ms, detection)
         if self._speech is None:
             self._wait_idly(detection)
-            # Nobody speaks: only what could be the padding of the next speech is kept.
+            # Silence: only possible padding of the next speech is kept.
             padding_ms = int(detection.get("prefix_padding_ms") or 300) + ONSET_MS
             self._drop_until(self._detector.heard_ms - padding_ms)
 
@@ -302,7 +301,7 @@ class Conversation:
         self._commit(item_id, data)
 
     def _commit(self, item_id: str, data: bytes) -> None:
-        """Make an item of what was said. Its transcript comes later, if at all."""
+        """Make an item of buffered speech. Its transcript comes later, if at all."""
         self._speech, self._idle_from_ms = None, None
         self._detector.forget()
         content = [{"type": "input_audio", "transcript": None}]
@@ -324,7 +323,7 @@ class Conversation:
         return heard or f"(speech of {held.kind.ms(held.audio)} ms)"
 
     def _cut_out(self, start_ms: int, end_ms: int) -> bytes:
-        """Take this stretch out of the buffer, and with it all before."""
+        """Remove a stretch and all earlier audio from the buffer; return the stretch."""
         self._drop_until(start_ms)
         size = (end_ms - self._buffer_from_ms) * self._format("input").bytes_per_ms
         data, self._buffer = self._buffer[:size], self._buffer[size:]
@@ -345,7 +344,7 @@ class Conversation:
     # --- what is played, where media goes past the websocket ----------------------------------------------------------
 
     def play(self, response: Responding, held: Held) -> None:
-        """Audio of a response goes to the caller's ear; the client is only told that it plays."""
+        """Play a response's audio to the caller; the client is only notified of it."""
         if not any(isinstance(job, Playing) and job.response is response for job in self.jobs):
             self.jobs.append(Playing(self, response, response.id, held))
             self.tell("output_audio_buffer.started", response_id=response.id)
@@ -363,13 +362,13 @@ class Conversation:
     # --- small things ------------------------------------------------------------------------------------------------
 
     def step(self, job: Job) -> None:
-        """Let a job go on by one event."""
+        """Advance a job by an event."""
         job.step()
         if job.next is None and job in self.jobs:
             self.jobs.remove(job)
 
     def run(self) -> None:
-        """Let every job run to its end, in turns."""
+        """Run every job to its end, in turns."""
         while ready := [job for job in self.jobs if job.ready]:
             for job in ready:
                 self.step(job)
@@ -390,11 +389,11 @@ class Conversation:
         return format_of(self.session["audio"][side]["format"])
 
     def output_format(self) -> Format:
-        """The format in which the model's audio is sent."""
+        """Format of the model's audio."""
         return self._format("output")
 
     def said(self) -> Iterator[tuple[str, str]]:
-        """Role and words of every message, as far as they were heard; words of speech as they were recognised."""
+        """Yield role and heard words of every message; words of speech as recognised."""
         for held in self.items:
             if held.item["type"] == "message" and held.heard_text():
                 yield held.item["role"], held.heard_text()

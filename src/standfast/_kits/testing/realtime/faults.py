@@ -1,8 +1,8 @@
-"""Things that go wrong with a connection, on cue.
+"""Faults of a connection, on demand.
 
-A fault is data. `server.fault(...)` queues one for the frames it is meant for, in either direction; it happens before
-or after the frame. Before a received frame means that the server has not taken it, after means that it has and its
-answers are lost: the difference between a safe repetition and a doubled one.
+A fault is data. `server.fault(...)` queues one for the matching frames, in either direction; it happens before or after
+the frame. Before a received frame means that the server has not taken it, after means that it has and its answers are
+lost: the difference between a safe repetition and a doubled one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Side = Literal["before", "after"]
 
 
 class Fault:
-    """Base of everything that can go wrong with a frame."""
+    """Base of all faults of a frame."""
 
     side: Side = "before"
 
@@ -43,7 +43,7 @@ class Close(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Slow(Fault):
-    """The frame, and all behind it in its direction, waits so long."""
+    """Delay the frame, and all later ones in its direction."""
 
     delay_s: float
     side: Side = "before"
@@ -51,7 +51,7 @@ class Slow(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Stall(Fault):
-    """The frame, and all behind it in its direction, waits until the gate is opened."""
+    """Hold the frame, and all later ones in its direction, until the gate is opened."""
 
     gate: Gate
     side: Side = "before"
@@ -59,19 +59,19 @@ class Stall(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Lose(Fault):
-    """The frame is as if it had never been: a server that does not react."""
+    """Drop the frame, like an unresponsive server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instead(Fault):
-    """The client gets this text in place of the frame: not JSON, an unknown event, whatever a test needs."""
+    """Replace the frame by a text: not JSON, an unknown event, anything a test needs."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Fault):
-    """A received frame is refused with this error; nothing comes of it."""
+    """Refuse a received frame with this error, without any effect of it."""
 
     code: str
     message: str = "the loopback server was asked to refuse this"
@@ -98,19 +98,19 @@ class _Queued:
 
 
 class FramePlan:
-    """The faults that wait for a frame, in the order they were queued."""
+    """Faults waiting for a frame, in the order they were queued."""
 
     def __init__(self) -> None:
         self._queue: list[_Queued] = []
         self._lock = Lock()
 
     def add(self, faults: Sequence[Fault], *, on: Match, direction: Direction, skip: int, times: int) -> None:
-        """Queue faults for the frames that are meant, after the first `skip` of them, `times` times."""
+        """Queue faults for the matching frames, after the first `skip` of them, `times` times."""
         with self._lock:
             self._queue.extend(_Queued(fault, on, direction, skip, times) for fault in faults)
 
     def take(self, frame: Frame) -> list[Fault]:
-        """What this frame has to suffer. Faults count the frames they are meant for, each for itself."""
+        """Return the faults for a frame. Each fault counts its matching frames separately."""
         found: list[Fault] = []
         with self._lock:
             for queued in list(self._queue):
@@ -128,7 +128,7 @@ class FramePlan:
 
     @property
     def waiting(self) -> int:
-        """How many faults no frame has met yet."""
+        """Number of unused faults."""
         with self._lock:
             return sum(queued.times for queued in self._queue)
 
@@ -149,14 +149,14 @@ class Holds:
         self._lock = Lock()
 
     def add(self, kind: str, skip: int, about: str) -> Gate:
-        """A gate before the event of that type, after the first `skip` of them, of work that is about something."""
+        """Add a gate before an event of a type, after the first `skip` of them, for jobs about something."""
         held = _Held(kind, skip, about, Gate())
         with self._lock:
             self._queue.append(held)
         return held.gate
 
     def take(self, job: Job) -> Gate | None:
-        """The gate before which this work has to wait now, if there is one."""
+        """Return the gate at which a job has to wait now, or None."""
         with self._lock:
             for held in list(self._queue):
                 if held.kind != job.next or held.about not in job.about:

@@ -1,4 +1,4 @@
-"""An item of the server's conversation: what the client is shown of it, and what the model sees."""
+"""An item of the server's conversation: its form for the client, and for the model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from standfast._src.base.json_values import Item, copy_json
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """An item with what the wire form does not show: its audio, its whole text, how much was heard."""
+    """An item with facts that the wire form lacks: its audio, its whole text, the heard part."""
 
     item: Item
     text: str | None = None
-    """The words of audio: spoken by the model, or recognised in what the user said. None: not understood."""
+    """Words of audio: spoken by the model, or recognised in the user's speech. None: not understood."""
     audio: bytes = b""
     kind: Format = PCM
     heard_ms: int | None = None
-    """Where it was cut; None if it was not."""
+    """Position of its cut; None if uncut."""
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -27,12 +27,12 @@ class Held:
 
     @property
     def audio_ms(self) -> int:
-        """How much audio there is."""
+        """Duration of its audio."""
         return self.kind.ms(self.audio)
 
     @property
     def left_ms(self) -> int:
-        """How much audio there is after it was cut."""
+        """Duration of its audio after a cut."""
         return self.audio_ms if self.heard_ms is None else self.heard_ms
 
     def heard_text(self) -> str:
@@ -46,7 +46,7 @@ class Held:
 
 
 def render_item(held: Held, output: Format | None = None, *, whole: bool = False) -> Item:
-    """The item as an event shows it. `whole` is for a retrieved one, which comes with its audio."""
+    """Return the item as shown by an event. `whole` includes the audio, for retrieval."""
     item: Item = copy_json(held.item)
     for part in item.get("content", ()):
         if part["type"] == "output_audio":
@@ -61,7 +61,7 @@ def render_item(held: Held, output: Format | None = None, *, whole: bool = False
 
 
 def as_seen(held: Held) -> Item:
-    """The item as a rule sees it: words of audio are there as text, as far as the model may know them."""
+    """Return the item for a rule: words of audio as text, as far as the model may know them."""
     item: Item = copy_json(held.item)
     for part in item.get("content", ()):
         if part["type"] in ("output_audio", "input_audio"):

@@ -1,8 +1,7 @@
-"""What takes time at the service: it announces its next event and goes on when it is told to.
+"""Jobs of the service: work that takes time, advanced event by event.
 
-A job is a generator that yields the type of the event it will tell next, and tells it (and changes what belongs to
-it, in the same breath) when it is resumed. So whoever schedules jobs can hold one before any event, and a job that is
-ended never leaves half a step behind.
+A job is a generator that yields the type of its next event, and emits the event (and changes its own state, in the same
+step) when resumed. So a scheduler can hold a job before any event, and an ended job never leaves half a step behind.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 
 class Stage(Protocol):
-    """What a job needs of the conversation it belongs to."""
+    """Interface of a conversation for its jobs."""
 
     id: str
     answering: Answering
@@ -30,7 +29,7 @@ class Stage(Protocol):
 
     @property
     def active(self) -> Job | None:
-        """The response that writes to the conversation, if one is under way."""
+        """The response that writes to the conversation, or None."""
 
     def tell(self, kind: str, **fields: object) -> None:
         """Tell the client something."""
@@ -42,7 +41,7 @@ class Stage(Protocol):
         """Put an item at the end of the conversation, and tell the client."""
 
     def previous_of(self, held: Held) -> str | None:
-        """The id of the item before this one."""
+        """Return the id of the previous item."""
 
     def truncate(self, held: Held, end_ms: int) -> None:
         """Cut an item's audio."""
@@ -51,14 +50,14 @@ class Stage(Protocol):
         """Let audio of a response go to the caller's ear."""
 
     def output_format(self) -> Format:
-        """The format in which the model's audio is sent."""
+        """Format of the model's audio."""
 
     def ended(self, job: Any) -> None:
         """A response is over."""
 
 
 class Job:
-    """Something under way. `next` is the type of the event that the next step tells; None: it is over."""
+    """Work under way. `next` is the type of the next step's event; None: the job has ended."""
 
     def __init__(self, conversation: Stage) -> None:
         self.conversation = conversation
@@ -69,21 +68,21 @@ class Job:
 
     @property
     def ready(self) -> bool:
-        """Whether it can go on. One that waits for another becomes ready by itself."""
+        """True if it can continue. A job that waits for another becomes ready by itself."""
         return self.next is not None
 
     def start(self) -> None:
-        """Find out what comes first."""
+        """Compute the first event's type."""
         self._steps = self.steps()
         self.next = next(self._steps, None)
 
     def step(self) -> None:
-        """Tell the announced event, and announce the following one."""
+        """Emit the announced event, and announce the following one."""
         if self._steps is not None:
             self.next = next(self._steps, None)
 
     def end(self) -> None:
-        """Go no further: nothing more is told."""
+        """Stop: no further event is emitted."""
         steps, self._steps, self.next = self._steps, None, None
         if steps is not None:
             steps.close()
@@ -91,12 +90,12 @@ class Job:
             self.conversation.jobs.remove(self)
 
     def steps(self) -> Steps:
-        """What this job does, one yield before each event."""
+        """Run the job, with a yield before each event."""
         raise NotImplementedError
 
 
 class Transcribing(Job):
-    """The transcript of something that was said. It comes beside the reply, or not at all."""
+    """Transcript of speech, during the reply or missing."""
 
     def __init__(self, conversation: Stage, held: Held) -> None:
         super().__init__(conversation)
@@ -106,12 +105,12 @@ class Transcribing(Job):
 
     @property
     def ready(self) -> bool:
-        """Beside the reply, or only after it: that is a habit of the service."""
+        """True at once or only after the reply, by the service's habit."""
         beside = self.conversation.answering.habits.transcribes == "at once"
         return self.next is not None and (beside or self.conversation.active is None)
 
     def steps(self) -> Steps:
-        """The words in one delta and then whole, or a failure."""
+        """Emit the words in a delta and then whole, or a failure."""
         held, tell = self.held, self.conversation.tell
         at: dict[str, Any] = {"item_id": held.id, "content_index": 0}
         if held.text is None:
@@ -133,7 +132,7 @@ class Transcribing(Job):
 
 
 class Playing(Job):
-    """Audio of a response that plays in the caller's ear, of a call whose media goes past the websocket."""
+    """Playback of a response's audio to the caller, in a call with media outside the websocket."""
 
     def __init__(self, conversation: Stage, response: Job, response_id: str, held: Held) -> None:
         super().__init__(conversation)
@@ -144,7 +143,7 @@ class Playing(Job):
 
     @property
     def ready(self) -> bool:
-        """Not before the response is over."""
+        """True once the response has ended."""
         return self.next is not None and self.response.next is None
 
     def steps(self) -> Steps:

@@ -1,4 +1,4 @@
-"""Every frame of every connection, both ways, as it was on the wire.
+"""Journal of all frames of all connections, both ways, as on the wire.
 
 The proof of any claim about what is sent is on this side of the socket: a test asserts on the server's journal, not on
 what the client believes it sent.
@@ -22,19 +22,19 @@ WAIT_S = 30.0
 
 @dataclass(slots=True)
 class Frame:
-    """One event on the wire. `number` counts the frames of its direction on its connection, from 0."""
+    """An event on the wire. `number` counts the frames of its direction on its connection, from 0."""
 
     direction: Direction
     connection: int
     number: int
     type: str
     body: Any
-    """The event; the text as it was if it is no JSON object."""
+    """The event; the raw text if it is not a JSON object."""
     faults: tuple[str, ...] = ()
-    """What went wrong with it, on cue."""
+    """Faults applied to it."""
 
     def matches(self, wanted: Match) -> bool:
-        """Whether this is one of the frames meant."""
+        """Return whether the frame matches."""
         if callable(wanted):
             return wanted(self)
         return wanted in ("any", self.type)
@@ -49,7 +49,7 @@ class Journal:
         self._lock = Lock()
 
     def add(self, frame: Frame) -> None:
-        """Write a frame down, and wake whoever waits."""
+        """Record a frame, and wake the waiters."""
         with self._lock:
             self._frames.append(frame)
             waiting = list(self._waiting)
@@ -57,7 +57,7 @@ class Journal:
             wake()
 
     def find(self, wanted: Match = "any", direction: Direction | None = None) -> list[Frame]:
-        """The frames so far that are meant, in order."""
+        """Return the matching frames so far, in order."""
         with self._lock:
             frames = list(self._frames)
         return [one for one in frames if direction in (None, one.direction) and one.matches(wanted)]

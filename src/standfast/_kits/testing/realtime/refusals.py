@@ -1,6 +1,6 @@
-"""What the service says when it refuses something, in its own words where reports have them.
+"""Refusals of the service, in its own words if reported.
 
-A check raises `Refused`; the conversation turns it into an `error` event and goes on: a refused frame changes nothing
+A check raises `Refused`; the conversation turns it into an `error` event and continues: a refused frame changes nothing
 and ends nothing. Messages marked "modelled" are ours: no report quotes the service there.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """A client event that the service does not take."""
+    """A client event refused by the service."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Refused(Exception):
         """Whether the error carries the refused event's id. Reports show several that come without it."""
 
     def error(self, event_id: str | None) -> dict[str, Any]:
-        """The `error` object of the event that tells the client."""
+        """Return the `error` object of the event for the client."""
         named = event_id if self.names_event else None
         return {
             "type": self.type,
@@ -40,24 +40,24 @@ class Refused(Exception):
 
 
 def missing(param: str) -> Refused:
-    """A parameter that has to be there and is not."""
+    """Refusal of a missing parameter."""
     return Refused("missing_required_parameter", f"Missing required parameter: '{param}'.", param=param)
 
 
 def unknown(param: str) -> Refused:
-    """A parameter that does not exist."""
+    """Refusal of an unknown parameter."""
     return Refused("unknown_parameter", f"Unknown parameter: '{param}'.", param=param)
 
 
 def wrong_type(param: str, expected: str, value: object) -> Refused:
-    """A parameter of another JSON type than it should have."""
+    """Refusal of a parameter of the wrong JSON type."""
     got = JSON_NAMES.get(type(value), "an object")
     message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
     return Refused("invalid_type", message, param=param)
 
 
 def wrong_value(param: str, value: object, supported: Iterable[str]) -> Refused:
-    """A parameter that is none of the values it may have."""
+    """Refusal of a parameter outside its allowed values."""
     names = [f"'{one}'" for one in supported]
     listed = names[0] if len(names) == 1 else ", ".join(names[:-1]) + f", and {names[-1]}"
     return Refused("invalid_value", f"Invalid value: '{value}'. Supported values are: {listed}.", param=param)
@@ -73,7 +73,7 @@ def too_long(param: str, value: str, chars_max: int) -> Refused:
 
 
 def wrong_pattern(param: str, pattern: str) -> Refused:
-    """An id with characters that ids may not have."""
+    """Refusal of an id with forbidden characters."""
     message = (
         f"Invalid '{param}': string does not match pattern. Expected a string that matches the pattern '{pattern}'."
     )
@@ -81,7 +81,7 @@ def wrong_pattern(param: str, pattern: str) -> Refused:
 
 
 def duplicate_item(item_id: str) -> Refused:
-    """An item id that this conversation has seen before."""
+    """Refusal of an item id that the conversation has seen before."""
     message = f"Error adding item: an item with id '{item_id}' already exists."
     return Refused("item_create_duplicate_item_id", message, names_event=False)
 
@@ -100,12 +100,12 @@ def no_item(doing: str, item_id: str) -> Refused:
 
 
 def no_call(call_id: str) -> Refused:
-    """An output for a call that the conversation does not have."""
+    """Refusal of an output without its call in the conversation."""
     return Refused("invalid_tool_call_id", f"Tool call ID '{call_id}' not found in conversation.", names_event=False)
 
 
 def not_truncatable() -> Refused:
-    """Truncating what has no audio of the model."""
+    """Refusal to truncate an item without audio of the model."""
     return Refused("unsupported_content_type", "Only model output audio messages can be truncated", names_event=False)
 
 
@@ -116,7 +116,7 @@ def already_shorter(audio_ms: int, asked_ms: int) -> Refused:
 
 
 def active_response(response_id: str, *, names_event: bool) -> Refused:
-    """A second response while one is under way."""
+    """Refusal of a second response during another."""
     message = (
         f"Conversation already has an active response in progress: {response_id}. "
         "Wait until the response is finished before creating a new one."
@@ -139,7 +139,7 @@ def empty_buffer(buffer_ms: float) -> Refused:
 
 
 def voice_is_fixed() -> Refused:
-    """Another voice after the first one was heard."""
+    """Refusal of another voice after the first one was heard."""
     message = "Cannot update a conversation's voice if assistant audio is present."
     return Refused("cannot_update_voice", message, names_event=False)
 
@@ -151,7 +151,7 @@ def model_is_fixed() -> Refused:
 
 
 def not_json() -> Refused:
-    """A frame that is no JSON object (modelled)."""
+    """Refusal of a frame that is not a JSON object (modelled)."""
     return Refused("invalid_json", "We could not parse the JSON body of your event.", names_event=False)
 
 

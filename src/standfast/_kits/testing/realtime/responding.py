@@ -1,8 +1,8 @@
-"""One response of the model, from `response.created` to `response.done`.
+"""A response of the model, from `response.created` to `response.done`.
 
-`response.created` is told when the response begins and `response.done` when it ends, however it ends; in between it
-goes step by step. A response that is stopped tells the end of the item it was at, as incomplete: a call that was cut
-while it was written is no call, and only its status says so.
+`response.created` is sent at the beginning of the response and `response.done` at its end, whatever the end; in between
+it advances step by step. A stopped response ends its current item as incomplete: a tool call cut during its generation
+is not a call, and only its status shows that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Responding(Job):
         self._reply = Reply()
 
     def begin(self) -> None:
-        """Tell that it exists, and ask the model what to say."""
+        """Announce the response, and ask the rule for its content."""
         self.conversation.tell("response.created", response=self._render("in_progress"))
         try:
             self._reply = resolve(self.conversation.answering.rule, self.asked)
@@ -57,7 +57,7 @@ class Responding(Job):
         self._finish(status, reason)
 
     def stop(self, status: Status, reason: str) -> None:
-        """End it here: what was begun is told as incomplete, and then that the response is over."""
+        """Stop the response: end the open item as incomplete, and then the response."""
         self.end()
         if self._open is not None:
             for kind, fields in self._item_ended(self._open, "incomplete"):
@@ -120,9 +120,9 @@ class Responding(Job):
                     self._tell("response.output_audio.delta", **at, delta=base64.b64encode(sound).decode("ascii"))
 
     def _sounds(self, held: Held, words: str) -> Iterator[tuple[str, list[bytes]]]:
-        """Each word with its share of the audio, in the session's format, in pieces of a delta's length.
+        """Yield each word with its share of the audio, in the session's format, in pieces of a delta's length.
 
-        The voice says all of it at once, as people do; which part of it is which word is told by proportion.
+        The voice speaks all words at the same time; the share of each word is computed by proportion.
         """
         data = held.kind.from_pcm(self.conversation.answering.voice(words))
         size = self.conversation.answering.delta_ms * held.kind.bytes_per_ms
@@ -152,7 +152,7 @@ class Responding(Job):
             self._tell("response.function_call_arguments.delta", **at, delta=piece)
 
     def _item_ended(self, held: Held, status: str) -> list[Told]:
-        """The events that end an item, whole or cut, each with its fields; the item has that status from now on."""
+        """Set an item's final status; return the events that end it, whole or cut, with their fields."""
         held.item["status"] = status
         told: list[Told] = []
         at = {"response_id": self.id, **self._locate(held)}

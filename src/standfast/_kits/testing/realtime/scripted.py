@@ -1,7 +1,7 @@
-"""A transport that plays a script: what a session sends is checked against it, and what it says to that is delivered.
+"""A transport that plays a script: checks the session's sends against it, and delivers the scripted events.
 
-No network and no clock: each step names what is sent next and the model events that follow. A test asserts on
-`sent_events` and on the session; `assert_complete` finds steps that were never reached.
+No network and no clock: each step has the expected send and the model events that follow. A test asserts on
+`sent_events` and on the session; `assert_complete` finds unused steps.
 
 Deliveries have one order, that of the sends that caused them, and one task that makes them. A send waits until its
 events are delivered, except from inside a listener: that one would wait for itself, so it is queued and returns.
@@ -44,15 +44,15 @@ T = TypeVar("T")
 
 
 class RealtimeScriptError(StandfastError):
-    """A realtime script and the session that used it do not fit."""
+    """A realtime script does not match the session."""
 
 
 class InvalidRealtimeStep(RealtimeScriptError, ValueError):
-    """A script that both answers and fails."""
+    """A script step that both answers and fails."""
 
 
 class AlreadyConnectedError(RealtimeScriptError, AssertionError):
-    """The transport is connected, or still delivers what belongs to its last connection."""
+    """The transport is connected, or still delivers events of its last connection."""
 
 
 class UnexpectedRealtimeSend(RealtimeScriptError):
@@ -86,7 +86,7 @@ def _rebuilt(kind: Callable[..., T], message: str, named: dict[str, Any]) -> T:
 
 @dataclass(frozen=True)
 class RealtimeStep:
-    """What is sent next, and what the model says to it: events, or an error for the sender."""
+    """A step: the expected send, and its answer: events, or an error for the sender."""
 
     expect: RealtimeSendMatcher
     emit: Sequence[RealtimeModelEvent] = ()
@@ -99,7 +99,7 @@ class RealtimeStep:
 
 
 class RealtimeConnectCall(TypedDict):
-    """How a session connected: everything but secrets, of which only their presence is kept."""
+    """Record of a connect: all settings except secrets, of which only the presence is kept."""
 
     api_key_provided: bool
     headers_provided: bool
@@ -110,7 +110,7 @@ class RealtimeConnectCall(TypedDict):
 
 
 class _Outcome:
-    """What one sender waits for: its own delivery, and those that were queued from inside it."""
+    """Outcome awaited by a sender: of its own delivery, and of those queued from inside it."""
 
     def __init__(self) -> None:
         self.landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -118,7 +118,7 @@ class _Outcome:
         self.error: BaseException | None = None
 
     def land(self, error: BaseException | None) -> None:
-        """One delivery is over. The first error is what the sender is told."""
+        """Finish a delivery. The sender gets the first error."""
         self.error = self.error or error
         self.under_way -= 1
         if not self.under_way and not self.landed.done():
@@ -135,9 +135,9 @@ class _Delivery:
 
 
 class ScriptedRealtimeModel(RealtimeModel):
-    """A `RealtimeModel` that needs no service.
+    """A `RealtimeModel` without a service.
 
-    With `strict=False` a send that the next step does not expect is only recorded, and the step goes on waiting.
+    With `strict=False` a send that the next step does not expect is only recorded, and the step keeps waiting.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class ScriptedRealtimeModel(RealtimeModel):
 
     @property
     def listeners(self) -> tuple[RealtimeModelListener, ...]:
-        """Who is told now."""
+        """Present listeners."""
         return tuple(self._listeners)
 
     @property
@@ -178,12 +178,12 @@ class ScriptedRealtimeModel(RealtimeModel):
 
     @property
     def sent_events(self) -> tuple[RealtimeModelSendEvent, ...]:
-        """Everything that was sent, as it was then; changing a copy changes nothing here."""
+        """Copies of all sent events, in their state at the time of sending."""
         return tuple(_copy_event(event) for event in self._sent)
 
     @property
     def remaining_steps(self) -> int:
-        """How many steps wait for a send."""
+        """Number of unused steps."""
         return len(self._steps)
 
     def assert_complete(self) -> None:
@@ -195,17 +195,17 @@ class ScriptedRealtimeModel(RealtimeModel):
     # --- the transport -----------------------------------------------------------------------------------------------
 
     def add_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one too; adding it twice changes nothing."""
+        """Add a listener; adding it twice changes nothing."""
         if listener not in self._listeners:
             self._listeners.append(listener)
 
     def remove_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one no more."""
+        """Remove a listener."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     async def connect(self, options: RealtimeModelConfig) -> None:
-        """Connect as the script says: with its events, or with its error."""
+        """Connect by the script: with its events, or with its error."""
         if self.connected or self._delivering is not None:
             raise AlreadyConnectedError("Already connected", "Close the transport, and wait for the close, first.")
         self._connect_calls.append(_call(options))
@@ -219,7 +219,7 @@ class ScriptedRealtimeModel(RealtimeModel):
             raise
 
     async def send_event(self, event: RealtimeModelSendEvent) -> None:
-        """Check this against the next step, and deliver what the step says."""
+        """Check an event against the next step, and deliver the step's answer."""
         await self._await_outcome(self._send(event))
 
     async def send_event_if(self, event: RealtimeModelSendEvent, send_if: Callable[[], bool]) -> bool:
@@ -231,12 +231,12 @@ class ScriptedRealtimeModel(RealtimeModel):
         return True
 
     async def emit(self, *events: RealtimeModelEvent) -> None:
-        """Deliver events that nothing was sent for: what a server says by itself."""
+        """Deliver events without a send, like a server's own events."""
         self._must_be_connected("emit events")
         await self._await_outcome(self._deliver([_copy_event(event) for event in events]))
 
     async def close(self) -> None:
-        """End the connection. Every call is counted, the first one acts."""
+        """End the connection. Every call is counted, only the first has an effect."""
         self.close_calls += 1
         if self.closed:
             return
@@ -264,7 +264,7 @@ class ScriptedRealtimeModel(RealtimeModel):
         raise UnexpectedRealtimeSend(f"unexpected send: {why}", actual=_copy_event(event), expected=expected)
 
     def _deliver(self, events: Sequence[RealtimeModelEvent], error: Exception | None = None) -> _Outcome | None:
-        """Queue a delivery. None: it was queued from inside another one, whose sender waits for both."""
+        """Queue a delivery. None if queued from inside another one, whose sender waits for both."""
         nested = self._delivering is not None and asyncio.current_task() is self._delivering
         outcome = self._current if nested and self._current is not None else _Outcome()
         outcome.under_way += 1
@@ -291,7 +291,7 @@ class ScriptedRealtimeModel(RealtimeModel):
             self._current = self._delivering = None
 
     async def _broadcast(self, delivery: _Delivery) -> BaseException | None:
-        """Tell every listener every event, up to the first that raises or a close; gives what was raised."""
+        """Send every event to every listener, up to the first error or a close; return the error."""
         try:
             if delivery.error is not None:
                 raise delivery.error
@@ -332,7 +332,7 @@ def _copy_event(event: Any) -> Any:
 
 
 def _copy_settings(settings: RealtimeSessionModelSettings) -> RealtimeSessionModelSettings:
-    """Settings as they are now. Tools and handoffs have functions in them: the lists are new, their entries are not."""
+    """Copy settings. Tools and handoffs contain functions: their lists are copied, their entries are not."""
     kept = {name: list(settings[name]) for name in ("tools", "handoffs") if name in settings}
     rest = {name: value for name, value in settings.items() if name not in kept}
     return cast("RealtimeSessionModelSettings", {**copy.deepcopy(rest), **kept})

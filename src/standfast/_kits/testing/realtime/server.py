@@ -1,8 +1,8 @@
-"""The loopback realtime server: a real websocket server on 127.0.0.1 that speaks the realtime protocol.
+"""The loopback realtime server: a real websocket server on 127.0.0.1 for the realtime protocol.
 
-What the service would do is decided in `conversation`, which knows no network; this file has the sockets, the journal
-and the faults. It needs the `websockets` library and nothing else; it runs in a thread of its own
-(`_kits.testing.serving`), so that it goes on when the loop under test is blocked, cancelled or closed.
+`conversation` has the service's behaviour, without a network; this file has the sockets, the journal and the faults. It
+needs the `websockets` library and nothing else; it runs in a thread of its own (`_kits.testing.serving`), so that it
+continues when the loop under test is blocked, cancelled or closed.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class LoopbackRealtimeServer(ServedInThread):
 
     @property
     def url(self) -> str:
-        """Where to connect, without a model: for a transport that is given a URL."""
+        """Address without a model, for a transport with a `url` setting."""
         return f"ws://127.0.0.1:{self.port()}{PATH}"
 
     def client(self, **options: Any) -> AsyncOpenAI:
-        """A real `AsyncOpenAI` whose `realtime.connect(model=...)` comes here; the caller closes it."""
+        """Make a real `AsyncOpenAI` whose `realtime.connect(model=...)` connects here; the caller closes it."""
         with needed_by("LoopbackRealtimeServer.client"):
             from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         # Loading certificates takes longer than most tests, and there is no TLS here.
@@ -103,53 +103,53 @@ class LoopbackRealtimeServer(ServedInThread):
 
     @property
     def ears(self) -> Ears:
-        """What understands speech: teach it the words that a test will say."""
+        """Speech recognition of the server: teach it the words of the test."""
         return self.answering.ears
 
     def speak(self, words: str) -> bytes:
-        """Speech in the server's voice as PCM of 24 kHz, which its ears will understand."""
+        """Return words as speech in the server's voice (PCM, 24 kHz), and teach them to its ears."""
         pcm = self.answering.voice(words)
         self.ears.learn(words, pcm)
         return pcm
 
     def hear_as(self, *transcripts: str | None) -> None:
-        """What the next utterances will be heard as, whatever was said; None is one that cannot be transcribed."""
+        """Set the transcripts of the next utterances, regardless of the audio; None cannot be transcribed."""
         self.answering.transcripts.extend(transcripts)
 
     def frames(self, wanted: Match = "any", direction: Direction | None = None) -> list[Frame]:
-        """The frames so far, both ways or one, all or those that are meant."""
+        """Return the matching frames so far, in both directions or one."""
         return self.journal.find(wanted, direction)
 
     def received(self, wanted: Match = "any") -> list[Any]:
-        """The events that clients sent so far."""
+        """Return the events received from clients so far."""
         return [frame.body for frame in self.frames(wanted, "received")]
 
     def sent(self, wanted: Match = "any") -> list[Any]:
-        """The events that were sent to clients so far."""
+        """Return the events sent to clients so far."""
         return [frame.body for frame in self.frames(wanted, "sent")]
 
     async def until(
         self, wanted: Match, *, direction: Direction = "received", count: int = 1, timeout_s: float = WAIT_S
     ) -> Any:
-        """Wait until the server has received (or sent) so many such frames, and give the last one's event."""
+        """Wait until the server has received (or sent) `count` matching frames; return the last one's event."""
         return (await self.journal.until(wanted, direction, count, timeout_s)).body
 
     def fault(
         self, *faults: Fault, on: Match = "any", direction: Direction = "sent", skip: int = 0, times: int = 1
     ) -> None:
-        """Let something go wrong with the next frame that is meant (after `skip` of them, `times` times)."""
+        """Queue faults for the next matching frame (after `skip` of them, `times` times)."""
         self._serving.plan.add(faults, on=on, direction=direction, skip=skip, times=times)
 
     @property
     def faults_waiting(self) -> int:
-        """Faults that no frame has met yet; a test that ends with some did not test what it meant to."""
+        """Number of unused faults; a test that ends with some did not test its intention."""
         return self._serving.plan.waiting + len(self._rejections)
 
     def hold(self, kind: str, *, skip: int = 0, about: str = "") -> Gate:
-        """Let the service wait before its next event of that type (after `skip` of them), until the gate is released.
+        """Hold the service before its next event of a type (after `skip` of them), until the gate is released.
 
-        Only the work that the event belongs to waits: while a reply is held, the server still listens and answers. With
-        `about` only a reply counts that answers these words (or a transcript of them).
+        Only the job of the event waits: while a reply is held, the server still listens and answers. With `about`, only
+        a reply to these words (or a transcript of them) counts.
         """
         return self._serving.holds.add(kind, skip, about)
 
@@ -161,7 +161,7 @@ class LoopbackRealtimeServer(ServedInThread):
         self._rejections.extend([one] * times)
 
     def close_all(self, code: int = 1001, reason: str = "") -> None:
-        """Close every connection properly, as a server does that goes away."""
+        """Close every connection properly, like a server that shuts down."""
         self._each(lambda connection: connection.close(code, reason))
 
     def cut_all(self) -> None:
@@ -181,7 +181,7 @@ class LoopbackRealtimeServer(ServedInThread):
         self.inside(all_of_them)
 
     def fail_response(self, status: str = "failed", reason: str = "") -> None:
-        """Let the response that is under way end as "failed" or "incomplete" when it comes to its end."""
+        """End the response under way as "failed" or "incomplete" at its end."""
 
         def fail() -> None:
             for conversation in self.conversations:
@@ -192,14 +192,14 @@ class LoopbackRealtimeServer(ServedInThread):
         self.inside(fail)
 
     def call(self, model: str = MODEL) -> LoopbackCall:
-        """A call by phone or WebRTC that is in progress: connections attach to it by its id and may come and go."""
+        """Start a phone or WebRTC call: connections attach to it by its id and may come and go."""
         call_id = f"rtc_loopback{len(self.calls) + 1:04d}"
         hub = self.inside(lambda: self._open(model, attached=True))
         self.calls[call_id] = LoopbackCall(hub, call_id, self.inside)
         return self.calls[call_id]
 
     def items(self, conversation: int = -1) -> list[Item]:
-        """The items of a conversation (the newest one unless told otherwise), as the service keeps them."""
+        """Return the stored items of a conversation, by default the newest."""
         found = self.inside(lambda: [copy_json(held.item) for held in self.conversations[conversation].items])
         return list(found)
 
@@ -209,18 +209,18 @@ class LoopbackRealtimeServer(ServedInThread):
 
     @property
     def refused(self) -> list[str]:
-        """The codes of everything that was refused, of all conversations."""
+        """Codes of all refusals, of all conversations."""
         return self.inside(lambda: [code for one in self.conversations for code in one.refused])
 
     @property
     def connection_count(self) -> int:
-        """How many connections are open."""
+        """Number of open connections."""
         return len(self._serving.connections)
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
     async def _look(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Refuse an upgrade that the service would refuse, or that a test wants refused."""
+        """Refuse an upgrade like the service, or on behalf of a test."""
         if self._rejections:
             return _response(self._rejections.pop(0))
         parts = urlsplit(request.path)

@@ -1,8 +1,7 @@
-"""The session object: what a session is like when it is opened, and what an update makes of it.
+"""The session object: its initial state, and updates.
 
-`apply_update` is a function from one object to the next. Only fields that are present change; what the service refuses
-is
-refused here and leaves the session as it was.
+`apply_update` is a function from one object to the next. Only present fields change; settings that the service refuses
+are refused here and leave the session unchanged.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ TOOL_NAME_CHARS_MAX = 64
 
 
 def build_session(session_id: str, model: str, expires_at: int) -> Session:
-    """The session as `session.created` shows it."""
+    """Build the session as shown by `session.created`."""
     return {
         "type": "realtime",
         "object": "realtime.session",
@@ -114,7 +113,7 @@ def apply_update(session: Session, given: object, *, has_spoken: bool) -> Sessio
 
 
 def tools(value: object) -> None:
-    """Refuse tools that the service would not offer a model."""
+    """Refuse tools that the service would refuse."""
     for place, tool in enumerate(checks.array(value, "session.tools")):
         where = f"session.tools[{place}]"
         checks.mapping(tool, where)

@@ -1,4 +1,6 @@
-"""Live through seeds of generated agents: `python -m standfast.testing.simulator 1000`, `--seed 17` for one of them."""
+"""Run the simulator on generated agents: `python -m standfast.testing.simulator 1000`, `--seed 17` for
+a single seed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from standfast._kits.testing.simulator.simulate import Report, SimulationFailed,
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the simulator on generated conversations; its exit code."""
+    """Run the simulator on generated conversations; return the exit code."""
     parser = argparse.ArgumentParser(prog="standfast.testing.simulator", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("count", type=int, nargs="?", default=1000, help="how many seeds (default: %(default)s)")
     parser.add_argument("--voice", action="store_true", help="voice calls instead of text runs")
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _kind_of_lives(asked: argparse.Namespace) -> tuple[Callable[[int], list[str]], Callable[[Iterable[int]], Report]]:
-    """How to replay a seed, and how to live through many."""
+    """Return the functions that replay a seed, and that run many."""
     if asked.voice:
         from standfast._kits.testing.simulator import voice  # here: it needs more than text does
 

@@ -1,7 +1,7 @@
-"""What must be true at the end of a simulated life, however it went: compared with the calm telling of the same wish.
+"""Invariants at the end of a simulation, compared with a run of the same program without faults.
 
-Nothing that happened on the way may show, except where nobody could know better: the output of a call whose outcome
-was lost, or that was stopped, may differ, and with a model that reads outputs, so may what follows it.
+No fault may show, except if the outcome was unknowable: the output of a call with a lost outcome, or of a stopped one,
+may differ, and with a model that reads outputs, so may the items after it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOST = (DEFAULT_TEXTS.outcome_unknown, DEFAULT_TEXTS.not_completed, DEFAULT_TEXT
 
 
 def problems(life: Journey, calm: Journey, *, tells_on: bool = False) -> list[str]:
-    """Every promise that was broken. `tells_on`: the model says the same whatever the tools answered."""
+    """Return all broken promises. `tells_on`: the model answers the same regardless of outputs."""
     found = list(life.world.broken)
     found += _find_repeated_calls(life)
     if tells_on:
@@ -46,7 +46,7 @@ def _find_repeated_calls(life: Journey) -> list[str]:
 
 
 def _as_told(life: Journey) -> list[str]:
-    """What a result says it added is what the session holds of the run (C3, C5)."""
+    """Compare the new items of each result with the session's items of the run (C3, C5)."""
     found = []
     for outcome in life.outcomes:
         written = life.written(outcome.run_id)
@@ -74,7 +74,7 @@ def _compare_with_calm(life: Journey, calm: Journey, history: list[Item], *, tel
 
 
 def _without_second_endings(life: Journey, told: list[str]) -> list[str]:
-    """The history without answers that a model gave only because the turn whose tool ends the run was cut short."""
+    """Remove answers given only because the turn whose tool ends the run was cut short."""
     for outcome in life.outcomes:
         if _ended_twice(life, outcome):
             run = outcome.run_id.removeprefix("run-")
@@ -107,7 +107,7 @@ def _read_field(outcome: Outcome, name: str) -> object:
 
 
 def lost_calls(history: list[Item]) -> set[str]:
-    """The calls of which the history says that nobody knows how they ended, or that they were stopped."""
+    """Return the calls whose outcome is unknown in the history, or that were stopped."""
     return {remove_salt(item["call_id"]) for item in history if _is_lost(item.get("output"))}
 
 
@@ -117,7 +117,7 @@ def _is_lost(output: object) -> bool:
 
 
 def retold(history: list[Item], lost: set[str]) -> list[str]:
-    """The items without what may differ between two tellings."""
+    """Normalise items: remove the parts that may differ between two runs of a seed."""
     told = []
     for item in history:
         plain = dict(item)

@@ -1,8 +1,8 @@
-"""The line of a simulated voice call: the service without a network, frames that take time, and connections that drop.
+"""Transport of a simulated voice call: the service without a network, delayed frames, and dropped connections.
 
-`SimulatedLine` is a transport like any other. Behind it is the loopback server's conversation, in the same loop: what
-it is told, what it tells and what its model does next happen one at a time, in an order that chance chooses, with
-virtual time between. A dropped connection takes with it what was on its way, both ways.
+`SimulatedLine` is a transport like any other. Behind it is the loopback server's conversation, in the same loop:
+received frames, sent frames and steps of its model happen one at a time, in an order chosen by chance, with virtual
+time between. A dropped connection loses the frames in transit, both ways.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """The realtime service of one simulated world: who answers, and every conversation there was."""
+    """The realtime service of a simulated world: its rule, and all its conversations."""
 
     def __init__(self, answering: Answering) -> None:
         self.answering = answering
@@ -42,17 +42,17 @@ class Service:
 
     @property
     def refused(self) -> list[str]:
-        """The codes of everything that was refused."""
+        """Codes of all refusals."""
         return [code for one in self.conversations for code in one.refused]
 
     @property
     def busy(self) -> bool:
-        """Whether the newest conversation has work that is not done."""
+        """True if the newest conversation has unfinished jobs."""
         return bool(self.conversations and self.conversations[-1].jobs)
 
 
 class SimulatedLine(FrameTransport):
-    """A transport of one simulated process."""
+    """Transport of a simulated process."""
 
     def __init__(self, process: Process, service: Service) -> None:
         self._process, self._service = process, service
@@ -88,12 +88,12 @@ class SimulatedLine(FrameTransport):
             await line.close()
 
     def add_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one too."""
+        """Add a listener."""
         if listener not in self._listeners:
             self._listeners.append(listener)
 
     def remove_listener(self, listener: RealtimeModelListener) -> None:
-        """Tell this one no more."""
+        """Remove a listener."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
@@ -103,7 +103,7 @@ class SimulatedLine(FrameTransport):
 
 
 class _Line:
-    """One connection."""
+    """A connection."""
 
     def __init__(self, process: Process, service: Service, tell: Callable[[Any], Any]) -> None:
         self._process, self._tell = process, tell
@@ -119,7 +119,7 @@ class _Line:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="simulated line")
 
     def take(self, frame: Event) -> None:
-        """A frame is on its way to the service."""
+        """Put a frame in transit to the service."""
         self._to_service.append(frame)
         self._changed.set()
 
@@ -128,7 +128,7 @@ class _Line:
         self._changed.set()
 
     async def close(self) -> None:
-        """Hang up, and wait until nothing of it moves."""
+        """Hang up, and wait for the end of its task."""
         self.over = True
         if self._task is not asyncio.current_task():
             self._task.cancel()

@@ -1,9 +1,9 @@
-"""An event loop without a clock and without chance: time is virtual, order comes from a seed, and the power can fail.
+"""A deterministic event loop: time is virtual, the order comes from a seed, and a crash can happen at any step.
 
-Waiting costs nothing: when nothing can run, time jumps to the next timer. Among the callbacks that can run, the seed
-chooses; asyncio promises their order, but no program may lean on the order in which its peers answer. Before any
-callback the loop can be told to crash: `Crashed` leaves it there and then, and what was under way stays where it was.
-If nothing can run and nothing is waited for, the program would hang for ever: `Stuck` says so.
+Waiting costs nothing: when no callback can run, time jumps to the next timer. The seed chooses among the callbacks that
+can run; asyncio promises their order, but no program may depend on the order in which its peers answer. The loop can be
+told to crash before any callback: `Crashed` leaves it at once, and all work under way stops where it is. If no callback
+can run and no timer is set, the program would hang for ever: `Stuck` says so.
 
 While a simulation runs, `time`, `random` and `uuid.uuid4` give virtual and seeded values to its thread, `time.sleep`
 moves the virtual clock, and functions for worker threads run in the loop: so a seed replays exactly.
@@ -37,11 +37,11 @@ class Crashed(BaseException):
 
 
 class Stuck(Exception):
-    """Nothing can run and nothing is waited for: outside a simulation, the program would hang."""
+    """No callback can run and no timer is set: outside a simulation, the program would hang."""
 
 
 class Clock:
-    """Virtual time, shared by every process of one simulation."""
+    """Virtual time, shared by every process of a simulation."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs one simulated process. `chance` chooses among what can run; None keeps asyncio's own order."""
+    """Event loop of a simulated process. `chance` chooses among the ready callbacks; None keeps asyncio's own order."""
 
     def __init__(self, clock: Clock, chance: random.Random | None = None) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.clock.now
 
     def create_task(self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **named: Any) -> asyncio.Task[T]:
-        """Start a task and remember it in order; `asyncio.all_tasks` is a set, and its order that of addresses."""
+        """Start a task and record it in order: `asyncio.all_tasks` is a set ordered by addresses."""
         task = super().create_task(coro, **named)
         self._tasks.append(task)
         return task
@@ -82,9 +82,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def bury(self) -> None:
-        """End what a crash left behind. Whatever it still tries must already be cut off from the world.
+        """End the tasks of a crashed process. Their further effects must already be cut off from the world.
 
-        Neither time nor chance moves on, so that what follows does not depend on it.
+        Neither time nor chance advances, so that later events do not depend on it.
         """
         now, steps, self.step_count = self.clock.now, self.step_count, 0
         self._ready._chance = None  # type: ignore[attr-defined]  # it is a _Ready
@@ -118,7 +118,7 @@ async def _wait_for_all(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 class _Ready(deque[asyncio.Handle]):
-    """The callbacks that can run now. The loop takes from the left; here that means any of them."""
+    """Ready callbacks. The loop takes from the left; here that means any of them."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random | None) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class _Ready(deque[asyncio.Handle]):
 
 
 class _NoNetwork:
-    """A selector without sockets: where a loop would wait, it moves the virtual clock to the next timer."""
+    """A selector without sockets: instead of waiting, it moves the virtual clock to the next timer."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -196,7 +196,7 @@ def virtualize(clock: Clock, chance: random.Random) -> Iterator[None]:
 
 
 class _InTheLoop:
-    """Stands in for the pool of tool threads."""
+    """Replacement of the pool of tool threads."""
 
     def start(self, job: tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[[], Any]]) -> None:
         loop, future, function = job
@@ -205,7 +205,7 @@ class _InTheLoop:
 
 def _do(future: asyncio.Future[Any], function: Callable[[], Any]) -> None:
     if future.done():
-        return  # whoever wanted it has gone
+        return  # its waiter has ended
     try:
         result = function()
     except Exception as error:
@@ -215,6 +215,6 @@ def _do(future: asyncio.Future[Any], function: Callable[[], Any]) -> None:
 
 
 def run(loop: VirtualLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run the work to its end in this loop; raises Crashed if the loop was told to."""
+    """Run a coroutine to its end in this loop; raise Crashed if the loop was told to crash."""
     task: asyncio.Task[T] = loop.create_task(work, name="main")
     return loop.run_until_complete(task)

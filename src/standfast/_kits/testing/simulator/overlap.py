@@ -1,9 +1,9 @@
-"""Lives in which messages overlap: several runs want one session at once, while others are in flight, paused or dead.
+"""Simulation of overlapping messages: several runs of one session at the same time, in flight, paused or crashed.
 
-Every message comes from a process of its own, which may be killed or stand still at any step. Its model asks for the
-calls of its script that it does not see answered yet, wherever it looks, so a call that is hidden from it is made
-again. One rule is checked (C15): whatever a tool did is in what the next model sees, once, with its output or with the
-word that its outcome is unknown; at the end, in the history too. With `unfinished="ignore"` only the end is checked.
+Every message comes from a process of its own, which may be killed or suspended at any step. Its model requests the
+calls of its script that it does not see answered yet, anywhere, so a call that is hidden from it is made again. One
+rule is checked (C15): every effect of a tool is in the next model's input, once, with its output or with the statement
+that its outcome is unknown; at the end, in the history too. With `unfinished="ignore"` only the end is checked.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalPr
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a script; whether a person must agree to it."""
+    """A call of a script; `asks` if it needs an approval."""
 
     id: str
     asks: bool
@@ -65,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What somebody sends: when, and the calls that its model wants made, turn by turn."""
+    """A user's message: its time, and the calls of its model, turn by turn."""
 
     name: str
     after_s: float
@@ -89,7 +89,7 @@ def simulate_overlaps(seeds: Iterable[int], *, faults: Faults | None = None) -> 
 
 
 def replay_overlap(seed: int, *, faults: Faults | None = None) -> list[str]:
-    """Everything that happens in the life of this seed, one line each."""
+    """Return all events of a seed, one line each."""
     with alone():
         life = Overlap(seed, faults or Faults())
         life.broken()
@@ -97,7 +97,7 @@ def replay_overlap(seed: int, *, faults: Faults | None = None) -> list[str]:
 
 
 class Overlap:
-    """One session, some messages, and what becomes of them."""
+    """A session with some messages, and their outcome."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
         self.world = World(seed, faults)
@@ -107,7 +107,7 @@ class Overlap:
         """Every call that really began to act, in the order of the world."""
 
     def broken(self) -> list[str]:
-        """Live to the end; the promises that were broken."""
+        """Run the simulation to its end; return the broken promises."""
         world = self.world
         with virtualize(world.clock, world.chance):
             loop = VirtualLoop(world.clock, world.chance)
@@ -169,7 +169,7 @@ class Overlap:
         process.note("freezes")
 
     async def _send(self, process: Process, message: Message) -> None:
-        """One message, sent until it is answered, refused, or its sender is dead."""
+        """Send a message until it is answered or refused, or its sender has crashed."""
         await asyncio.sleep(message.after_s)
         try:
             for _ in range(ATTEMPT_COUNT_MAX):
@@ -200,7 +200,7 @@ class Overlap:
         return True
 
     def _agent(self, process: Process, message: Message | None) -> Agent[Any]:
-        """The agent of a message; None: one that only speaks."""
+        """Build the agent of a message; None: an agent without calls."""
 
         async def act(context: ToolContext[Any], arguments: str) -> str:
             self.acts.append(context.tool_call_id)
@@ -230,8 +230,8 @@ class Overlap:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _settle_down(self) -> None:
-        """A person decides about whatever waits, and somebody writes once more, until nothing is left open."""
-        await asyncio.sleep(LEASE_TTL_S * 8)  # whoever stood still has gone on by now
+        """Decide all waiting calls and send further messages, until nothing is left open."""
+        await asyncio.sleep(LEASE_TTL_S * 8)  # every suspended process has continued by now
         process = self.world.process()
         session = SimulatedSession(process, SESSION_ID)
         await self._decide_all(process, session)
@@ -287,7 +287,7 @@ def _config(run_id: str | None, policy: Policy) -> RunConfig:
 
 
 def _now(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as stop:

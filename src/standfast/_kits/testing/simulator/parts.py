@@ -1,7 +1,7 @@
-"""What a simulated process is given in place of the real things: sessions, run stores, models and tools.
+"""Simulated sessions, run stores, models and tools of a process.
 
-Each is the real thing (the in-memory store, the program's own model and tools) behind `Process.reach`. A tool is
-counted in the moment in which it begins to act, so that the count is the truth whatever the run believes.
+Each is the real object (the in-memory store, the program's own model and tools) behind `Process.reach`. A tool is
+counted at the moment of its effect, so that the count is the truth whatever the run believes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEASE_POLL_S = 0.5
 
 
 class CannotSimulate(CallerError):
-    """An agent that needs something which no simulation can give."""
+    """An agent with a need that no simulation can meet."""
 
 
 # --- stores ----------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ class SimulatedSession(SessionWrapper):
         return await self._process.reach("get_items", lambda: self.underlying_session.get_items(limit))
 
     async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
-        """Append one batch, in order, whole or not at all."""
+        """Append a batch, in order, whole or not at all."""
         await self._process.reach("add_items", lambda: self.underlying_session.add_items(items))
 
     async def append(
@@ -69,7 +69,7 @@ class SimulatedSession(SessionWrapper):
         lease: Lease | None = None,
         digests: Sequence[bytes] | None = None,
     ) -> Head:
-        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        """Store `items` as this writer's items number `start` and on, once, however often repeated (B1)."""
         return await self._process.reach(
             f"append {writer}[{start}:{start + len(items)}]",
             lambda: self.underlying_session.append(
@@ -106,11 +106,11 @@ class SimulatedSession(SessionWrapper):
         return self._process.submit(what, work) if detached else self._process.reach(what, work)
 
     async def accepted(self, writer: str) -> int:
-        """How many items this writer has written (B1)."""
+        """Return the number of items written by a writer (B1)."""
         return await self._process.reach("accepted", lambda: self.underlying_session.accepted(writer))
 
     async def written(self, writer: str) -> list[Item]:
-        """This writer's items that are still kept, in order (B1)."""
+        """Return a writer's items that are still kept, in order (B1)."""
         return await self._process.reach("written", lambda: self.underlying_session.written(writer))
 
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
@@ -131,7 +131,7 @@ class SimulatedSession(SessionWrapper):
                 return _Lease(self._process, taken, ttl_s)
 
     def run_store(self) -> RunStore:
-        """The run store beside this session's history."""
+        """Return the run store in the same store as this session."""
         return SimulatedRunStore(self._process)
 
 
@@ -176,14 +176,14 @@ class SimulatedRunStore:
         self._process, self._runs = process, process.world.store.run_store()
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are one process's way to one store."""
+        """Return whether both connect the same process to the same store."""
         return isinstance(other, SimulatedRunStore) and other._process is self._process
 
     def __hash__(self) -> int:
         return id(self._process)
 
     async def load_run(self, run_id: str) -> SavedRun | None:
-        """The run as last saved; None if there is none of this id."""
+        """Return the run as last saved, or None for an unknown id."""
         return await self._process.reach("load run", lambda: self._runs.load_run(run_id))
 
     async def save_run(
@@ -215,7 +215,7 @@ class SimulatedRunStore:
         )
 
     async def delete_run(self, run_id: str) -> bool:
-        """Remove a run; whether there was one."""
+        """Delete a run; return whether it existed."""
         return await self._process.reach("delete run", lambda: self._runs.delete_run(run_id))
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
@@ -226,7 +226,7 @@ class SimulatedRunStore:
 
 
 class SimulatedPlainSession(SessionABC):
-    """Somebody's own session: a list, five methods, and batches that may be taken in part."""
+    """A foreign session: a list, five methods, and batches that may be stored in part."""
 
     def __init__(self, process: Process, session_id: str) -> None:
         self.session_id = session_id
@@ -244,7 +244,7 @@ class SimulatedPlainSession(SessionABC):
         return await self._process.reach("get_items", read)
 
     async def add_items(self, items: list[Item]) -> None:
-        """Append a batch; where it fails, part of it may have been taken."""
+        """Append a batch; a failed batch may be stored in part."""
         world = self._process.world
         cut = None
         if world.faults is not None and len(items) > 1 and world.strikes(world.faults.store, "partial batches"):
@@ -278,13 +278,13 @@ class SimulatedPlainSession(SessionABC):
 
 
 class SimulatedModel(Model):
-    """The program's own model, over a network that fails."""
+    """The program's own model, over a faulty network."""
 
     def __init__(self, process: Process, model: Model) -> None:
         self._process, self._model = process, model
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
-        """What the program's model says."""
+        """Return the advice of the program's model."""
         return self._model.get_retry_advice(request)
 
     async def get_response(self, *args: Any, **named: Any) -> ModelResponse:
@@ -301,7 +301,7 @@ class SimulatedModel(Model):
         return response
 
     async def stream_response(self, *args: Any, **named: Any) -> AsyncIterator[Any]:
-        """The reply as a stream, which may break off."""
+        """Stream the reply, which may break off."""
         fault = self._fault()
         await self._process.pause()
         if fault == "refused":
@@ -317,7 +317,7 @@ class SimulatedModel(Model):
             yield event
 
     def _check_request(self, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """No provider would take a request with a call that is not answered, or answered twice (C8)."""
+        """Require that every call in the request is answered exactly once, like a provider (C8)."""
         self._process.note("model is asked")
         items = named.get("input", args[1] if len(args) > 1 else ())
         problem = invalid(items) if isinstance(items, list) else None
@@ -333,7 +333,7 @@ class SimulatedModel(Model):
 
 
 def simulate_agent(process: Process, agent: Agent[Any], unsalted: Callable[[str], str]) -> Agent[Any]:
-    """The agent, and every agent it can reach, with simulated models and tools. They are changed in place."""
+    """Replace models and tools of an agent, and of all reachable agents, by simulated ones, in place."""
     queue: list[object] = [agent]
     seen: set[int] = set()
     while queue:
@@ -351,7 +351,7 @@ def simulate_agent(process: Process, agent: Agent[Any], unsalted: Callable[[str]
 
 
 def simulated_tools(process: Process, agent: RealtimeAgent[Any]) -> RealtimeAgent[Any]:
-    """A voice agent, and every agent it can hand over to, with simulated tools. They are changed in place."""
+    """Replace the tools of a voice agent, and of all agents reachable by handoffs, by simulated ones, in place."""
     queue: list[Any] = [agent]
     seen: set[int] = set()
     while queue:

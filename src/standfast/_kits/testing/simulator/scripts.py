@@ -41,7 +41,7 @@ _PLACE = re.compile(r"(?<![\d.])(\d+(?:\.\d+\.\d+)?)#(\d+)")
 
 
 def remove_salt(text: str) -> str:
-    """A text without the numbers of the attempts that made its ids."""
+    """Remove the attempt numbers of ids from a text."""
     return _SALT.sub("", text)
 
 
@@ -50,7 +50,7 @@ def remove_salt(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """What the model says in one turn: calls by the names of their tools."""
+    """Content of a turn: calls by the names of their tools."""
 
     calls: tuple[str, ...] = ()
     thinks: bool = False
@@ -59,7 +59,7 @@ class PlannedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run: an input, and the turns that follow. Behind the last one comes an answer."""
+    """A run: an input, and the turns that follow, then an answer."""
 
     input: str
     turns: tuple[PlannedTurn, ...]
@@ -103,17 +103,17 @@ def _calls(chance: random.Random, most: int) -> tuple[str, ...]:
 
 
 class Speaker:
-    """Says what the plans say, as the agent of this name."""
+    """Model behaviour that follows the plans, for an agent of this name."""
 
     def __init__(self, world: World, plans: list[Plan], agent: str, *, nested: bool = False) -> None:
         self._world, self._plans, self._agent, self._nested = world, plans, agent, nested
 
     def model(self) -> AnsweringModel:
-        """The model that speaks."""
+        """Build the model."""
         return AnsweringModel(self.answer)
 
     def answer(self, call: ModelCall) -> ModelStep:
-        """The reply that comes next in this conversation."""
+        """Return the next reply of the conversation."""
         name, turn = self._place(call.input)
         self._world.asked[f"{name}#{turn}"] += 1
         salt = f"~{self._world.asked[f'{name}#{turn}']}"
@@ -234,20 +234,20 @@ def _guards() -> dict[str, Any]:
 
 
 def _short(data: HandoffInputData) -> HandoffInputData:
-    """What the next agent sees: the input and the turn that handed over, nothing between."""
+    """Filter the view of the next agent: the input and the handoff's turn, nothing between."""
     return data.clone(pre_handoff_items=())
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a seed makes: inputs, and a way to build their agents in any process."""
+    """Product of a seed: inputs, and a factory of their agents for any process."""
 
     plans: list[Plan]
     factory: Callable[[World], Agent[Any]]
 
 
 def conversation(seed: int) -> Conversation:
-    """The conversation of this seed."""
+    """Generate the conversation of a seed."""
     chance = random.Random(f"conversation {seed}")
     guarded, filtered, retried = chance.random() < 0.4, chance.random() < 0.3, chance.random() < 0.5
     plans = [plan_run(chance, number, guarded=guarded) for number in range(chance.choice((1, 1, 2, 3)))]
@@ -257,7 +257,7 @@ def conversation(seed: int) -> Conversation:
 def conversation_of(
     plans: list[Plan], *, guarded: bool = False, filtered: bool = False, retried: bool = False
 ) -> Callable[[World], Agent[Any]]:
-    """What builds the agents that play these plans: with guardrails, with a handoff filter, with retries."""
+    """Return the factory of the agents of these plans: with guardrails, a handoff filter, retries."""
     return lambda world: _agents(world, plans, guarded, filtered, retried)
 
 
@@ -289,7 +289,7 @@ def _agents(world: World, plans: list[Plan], guarded: bool, filtered: bool, retr
 
 
 def decide(state: RunState[Any]) -> None:
-    """What a person does about every call that waits: the same in every telling."""
+    """Decide about every waiting call, the same in every run of a seed."""
     for item in state.get_interruptions():
         if zlib.crc32(remove_salt(item.call_id or "").encode()) % 4:
             state.approve(item)

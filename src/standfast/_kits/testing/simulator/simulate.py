@@ -1,9 +1,10 @@
-"""Lives of a program, by seed: agents run on stores, models and tools that fail, in processes that die.
+"""Deterministic simulation of a program by seed: agents on faulty stores, models and tools, in processes that crash.
 
-One seed decides everything that is not the program's own code: what model and tools do and when, what a store refuses
-or answers too late, in which order things happen, where a process dies or is cancelled, and how a person goes on from
-there. Each life is compared with a calm one: nothing lost, nothing doubled, no call repeated that must not be, outputs
-in call order, and a history that a provider takes. A failure names its seed, and the seed replays it exactly.
+One seed decides everything outside the program's own code: behaviour and times of model and tools, refusals and late
+answers of a store, the order of events, the places of crashes and cancellations, and the way a person continues from
+there. Each simulation is compared with one without faults: nothing lost, nothing doubled, no call repeated that must
+not be, outputs in call order, and a history that a provider accepts. A failure names its seed, and the seed replays it
+exactly.
 
     python -m standfast.testing.simulator 1000            # a thousand lives of generated agents
     python -m standfast.testing.simulator --seed 17       # one of them, with everything that happened
@@ -31,7 +32,7 @@ __all__ = ["Faults", "Report", "SimulationFailed", "replay", "simulate", "simula
 
 
 class SimulationFailed(StandfastError):
-    """A promise was broken in the life of this `seed`; `problems` says which, `trace` what happened before."""
+    """A promise was broken under this `seed`; `problems` lists them, `trace` the events before."""
 
     def __init__(self, seed: int, problems: Sequence[str], trace: Sequence[str]) -> None:
         said = "\n  ".join(problems)
@@ -41,14 +42,14 @@ class SimulationFailed(StandfastError):
 
 @dataclass
 class Report:
-    """What was lived through."""
+    """Summary of the simulations."""
 
     seeds: int = 0
     runs: int = 0
     happened: Counter[str] = field(default_factory=Counter)
-    """How often what went wrong."""
+    """Number of faults by kind."""
     digests: dict[int, str] = field(default_factory=dict)
-    """Seed to a digest of everything that happened in its life: a replay gives the same."""
+    """Digest of all events by seed: equal in a replay."""
 
     def __str__(self) -> str:
         trouble = ", ".join(f"{count} {what}" for what, count in sorted(self.happened.items())) or "no trouble"
@@ -65,13 +66,12 @@ def simulate(
     kind: Kind = "saved",
     options: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Let an agent live through this conversation once for each seed.
+    """Run a conversation with an agent once for each seed.
 
-    Raises SimulationFailed at the first broken promise.
-
-    `agent_factory` builds the agent anew for every process; its models must answer from what they are asked
-    (`AnsweringModel`). `decide` gets the `RunState` of a paused run and decides about its interruptions. `kind` is
-    what the conversation is kept in; `options` go to `Runner.run` (context, max_turns, hooks, …).
+    Raises SimulationFailed at the first broken promise. `agent_factory` builds the agent for every process; its models
+    must answer from the request alone (`AnsweringModel`). `decide` gets the `RunState` of a paused run and decides
+    about its interruptions. `kind` is the storage of the conversation; `options` go to `Runner.run` (context,
+    max_turns, hooks, …).
     """
     wish = Wish(lambda world: agent_factory(), list(inputs), decide, dict(options or {}), kind)
     report = Report()
@@ -93,7 +93,7 @@ def simulate_generated(seeds: Iterable[int], *, faults: Faults | None = None) ->
 
 
 def replay(seed: int, *, faults: Faults | None = None) -> list[str]:
-    """Everything that happens in the generated life of this seed, one line each."""
+    """Return all events of a generated seed, one line each."""
     made = conversation(seed)
     wish = Wish(made.factory, [plan.input for plan in made.plans], decide_generated, kind=_kind(seed))
     with alone():
@@ -107,7 +107,7 @@ def _kind(seed: int) -> Kind:
 
 
 def _life(seed: int, wish: Wish, faults: Faults) -> tuple[Journey, Journey]:
-    # What nobody heard of is noticed when it is collected: at the end of its own life, never in the middle of another.
+    # An unretrieved exception is noticed when collected: at the end of its own life, never in the middle of another.
     gc.disable()
     try:
         calm = _travel(Journey(seed, wish, None), "even in the calm run, ")
@@ -143,7 +143,7 @@ def _run_seed(report: Report, seed: int, wish: Wish, faults: Faults, *, tells_on
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Check that no event loop runs here, and keep quiet what a simulation logs on purpose."""
+    """Check that no event loop runs here, and silence the expected log messages of a simulation."""
     if asyncio._get_running_loop() is not None:
         raise CallerError("a simulation was started where an event loop is running", "Call it from a plain function.")
     logger = logging.getLogger("standfast")

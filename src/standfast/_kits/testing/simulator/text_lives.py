@@ -1,9 +1,9 @@
-"""One simulated life of a program: it wants a few runs in one conversation, and everything that can happens to it.
+"""A simulated program: a few runs in one conversation, under all possible faults.
 
 The person behind the program knows little: which input is being worked on, and, in the process where it happened, the
-error or the paused state. In a new process they know only the run's id. From there every way on that the
-documentation names is tried, as chance will have it: running again under the same id, resuming by id, resuming the
-state an error carried or a pause gave (through JSON or not), streamed or not.
+error or the paused state. In a new process they know only the run's id. From there every documented way to continue is
+tried, chosen by chance: running again under the same id, resuming by id, resuming the state of an error or of a pause
+(through JSON or not), streamed or not.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ TROUBLE = (StoreError, ConnectionError, TimeoutError, asyncio.CancelledError)
 
 
 class Unrecovered(Exception):
-    """A run did not come to its end though nothing went wrong any more, or ended in a way that nothing explains."""
+    """A run did not end although no fault was left, or ended in an unexplained way."""
 
 
 @dataclass
 class Outcome:
-    """How a run ended."""
+    """Outcome of a run."""
 
     run_id: str
     error: str | None = None
@@ -64,14 +64,14 @@ class Outcome:
     tokens: int = 0
     tokens_told: int = 0
     torn: bool = False
-    """It is known to have ended, and nothing more."""
+    """Only its end is known."""
     troubled: bool = False
-    """Something went wrong on the way, so that a turn may have been cut short."""
+    """A fault occurred, so that a turn may have been cut short."""
 
 
 @dataclass
 class Wish:
-    """What a program is to do, however often it dies: these runs, with agents that `factory` builds in any process."""
+    """Task of a program, across crashes: these runs, with agents that `factory` builds in any process."""
 
     factory: Callable[[World], Any]
     inputs: list[Any]
@@ -81,7 +81,7 @@ class Wish:
 
 
 class Journey:
-    """One telling of a wish in one world."""
+    """Execution of a task in a world."""
 
     def __init__(self, seed: int, wish: Wish, faults: Faults | None) -> None:
         self.wish = wish
@@ -102,7 +102,7 @@ class Journey:
 
     @property
     def at(self) -> int:
-        """The number of the input that is being worked on."""
+        """Number of the current input."""
         return len(self.outcomes)
 
     def travel(self, *, steps_hint: int = 0) -> Journey:
@@ -174,7 +174,7 @@ class Journey:
     # --- processes ---------------------------------------------------------------------------------------------------
 
     async def _supervise(self, loop: VirtualLoop) -> None:
-        """A process; and, while one stands still, another that takes over."""
+        """Run a process and, while it is suspended, a second one that takes over."""
         tasks: list[asyncio.Task[None]] = []
         while self.at < len(self.wish.inputs):
             self.process = self.world.process()
@@ -205,7 +205,7 @@ class Journey:
                 self._tried = self._troubled = False
 
     async def _attempt(self, process: Process, agent: Agent[Any], number: int) -> Outcome | None:
-        """Try to bring a run to its end; None if it has to be tried again."""
+        """Try to bring a run to its end; return None to try again."""
         run_id, quiet = f"run-{number}", self.world.trouble_left <= 0
         session = self._session(process)
         try:
@@ -228,7 +228,7 @@ class Journey:
             if process is self.process:
                 self._tried, self._known = True, state
             if self.wish.kind == "plain" and state is not None and state.status == "done":
-                return Outcome(run_id, torn=True)  # it was stopped when all was done; nobody can ask for its result
+                return Outcome(run_id, torn=True)  # it was stopped after its last step; its result is unavailable
             await asyncio.sleep(1.0)
             return None
         finally:
@@ -251,12 +251,12 @@ class Journey:
     async def _decide(
         self, process: Process, agent: Agent[Any], state: RunState[Any], result: RunResultBase[Any]
     ) -> RunState[Any]:
-        """The state to go on with, after a person has decided about what waits."""
+        """Return the state to continue with, after a person's decisions."""
         waiting = result.interruptions
         if self.world.chance.random() < 0.5:
             state = await RunState.from_string(agent, state.to_string())
         if waiting and self.wish.decide is not None:
-            # What is asked about because nobody knows whether it ran may end in any way a person likes.
+            # A question about a call of unknown outcome may be decided in any way.
             asking = _asking_when_unknown(agent)
             self.unknown |= {remove_salt(item.call_id or "") for item in waiting if item.tool_name in asking}
             self.wish.decide(state)
@@ -336,14 +336,14 @@ class Journey:
     # --- afterwards --------------------------------------------------------------------------------------------------
 
     def history(self) -> list[Item]:
-        """What the session holds at the end."""
+        """Return the session's items at the end."""
         if self.wish.kind == "plain":
             return list(self.world.plain.get(SESSION_ID, ()))
         items: list[Item] = _now(InMemorySession(SESSION_ID, store=self.world.store).get_items())
         return items
 
     def written(self, run_id: str) -> list[Item]:
-        """What the session holds of one run, where it can tell."""
+        """Return the session's items of a run, if it can tell."""
         items: list[Item] = _now(InMemorySession(SESSION_ID, store=self.world.store).written(run_id))
         return items
 
@@ -355,7 +355,7 @@ async def _to_the_end(result: RunResultStreaming) -> RunResultStreaming:
 
 
 def _now(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as stop:
@@ -365,7 +365,7 @@ def _now(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _asking_when_unknown(agent: Agent[Any]) -> set[str]:
-    """The names of the tools that have a person asked about a call whose outcome is unknown."""
+    """Return the names of the tools with a question to a person for calls of unknown outcome."""
     return {tool.name for one in AgentGraph(agent).agents() for tool in one.tools if _asks(tool)}
 
 

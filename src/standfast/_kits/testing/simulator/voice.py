@@ -38,11 +38,11 @@ def simulate_call(
     faults: Faults | None = None,
     decide: Callable[[Any], bool] | None = None,
 ) -> Report:
-    """Let a voice agent live through this call once for each seed; raises SimulationFailed at the first broken promise.
+    """Simulate a call with a voice agent once for each seed; raise SimulationFailed at the first broken promise.
 
-    `acts` are what the caller does; a text is said. `model` is a rule of the loopback server: it must answer from what
-    it sees. `agent_factory` builds the agent anew for every process. `decide` is given what waits for a person and
-    says yes or no; without it everything is approved.
+    `acts` are the caller's actions; a text is spoken. `model` is a rule of the loopback server: it must answer from its
+    input alone. `agent_factory` builds the agent for every process. `decide` gets a waiting call and returns an
+    approval or a rejection; without it everything is approved.
     """
     done = [Act("say", act) if isinstance(act, str) else act for act in acts]
     settings = {"turn_detection": DETECTION}
@@ -57,7 +57,7 @@ def simulate_call(
 
 
 def simulate_generated_calls(seeds: Iterable[int], *, faults: Faults | None = None) -> Report:
-    """The same with calls that are made from each seed."""
+    """Simulate generated calls, one for each seed."""
     report = Report()
     with alone():
         for seed in seeds:
@@ -66,7 +66,7 @@ def simulate_generated_calls(seeds: Iterable[int], *, faults: Faults | None = No
 
 
 def replay_call(seed: int, *, faults: Faults | None = None) -> list[str]:
-    """Everything that happens in the generated call of this seed, one line each."""
+    """Return all events of a generated call, one line each."""
     with alone():
         calm = CallLife(seed, generate_call(seed), None).travel()
         life = CallLife(seed, generate_call(seed), faults or Faults())
@@ -100,7 +100,7 @@ def _run_seed(report: Report, seed: int, plan: CallPlan, faults: Faults) -> None
 
 
 def generate_call(seed: int) -> CallPlan:
-    """A call made from a seed: what is said and typed, with wishes in it, and now and then an interruption."""
+    """Generate a call: spoken and typed messages, with wishes in them, and sometimes an interruption."""
     chance = random.Random(f"call {seed}")
     acts: list[Act] = []
     for number in range(chance.randrange(2, 6)):
@@ -118,7 +118,7 @@ def generate_call(seed: int) -> CallPlan:
 
 
 def answer(asked: Asked) -> Answer:
-    """A sensible model: one call for each wish that nobody has served, else a few words."""
+    """Answer like a sensible model: a call for each unserved wish, else a few words."""
     wanted = [
         word for item in asked.context if item.get("role") == "user" for word in text_of(item).split() if ":" in word
     ]

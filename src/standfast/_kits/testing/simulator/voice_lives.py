@@ -1,8 +1,8 @@
-"""Lives of a voice call, by seed: lines drop, processes die, stores fail, people interrupt, and the call goes on.
+"""Simulated voice calls by seed: lost connections, crashed processes, failing stores, interruptions.
 
-Everything is the real thing except the service, the store and time. What must hold at the end, however it went: no
-tool ran twice or after it was refused, no acknowledged message is lost or doubled, nothing that was said is there
-twice, calls have their outputs, and the service's conversation and the session say the same.
+Everything is the real thing except the service, the store and time. The invariants at the end: no tool ran twice or
+after its rejection, no acknowledged message is lost or doubled, no speech is stored twice, calls have their outputs,
+and the service's conversation and the session are equal.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """What a call is about: who answers it, what the model says, what the caller does, and how they decide."""
+    """Plan of a call: the agent, the model's rule, the caller's actions, and the decisions."""
 
     agent: Callable[[World], RealtimeAgent[Any]]
     rule: Rule
@@ -80,7 +80,7 @@ class CallPlan:
 
 
 class CallLife:
-    """One telling of a call in one world."""
+    """Simulation of a call in a world."""
 
     def __init__(self, seed: int, plan: CallPlan, faults: Faults | None) -> None:
         self.plan, self.world = plan, World(seed, faults)
@@ -132,7 +132,7 @@ class CallLife:
     # --- one process -------------------------------------------------------------------------------------------------
 
     async def _live(self, process: Process) -> None:
-        """Call, or go on with the call; again, if something from outside ends it."""
+        """Call, or continue the call; repeat after an external failure."""
         while not self._over:
             self._attempts += 1
             if self._attempts > ATTEMPT_COUNT_MAX:
@@ -142,7 +142,7 @@ class CallLife:
                 await self._write(process)
                 await self._talk(process)
             except NotFoundError as error:
-                # It was closed, which hangs up: whoever wants to go on calls again, on the same session.
+                # It was closed, which hangs up: to continue, the caller calls again, on the same session.
                 process.note(f"hung up: {error}")
                 self._number += 1
             except OUTSIDE as error:
@@ -155,7 +155,7 @@ class CallLife:
             self.world.require(not left, f"tasks are left after the call was closed: {left}")
 
     async def _write(self, process: Process) -> None:
-        """Now and then somebody writes on the session of a call that lost its worker, before it is taken over (C15)."""
+        """Sometimes run a text message on the session of a call that lost its worker, before its takeover (C15)."""
         world = self.world
         if self.lives < 2 or world.faults is None or not world.strikes(0.4, "text runs between"):
             return
@@ -193,7 +193,7 @@ class CallLife:
         self._over = True
 
     async def _attempt(self, process: Process, live: RealtimeSession, doing: Coroutine[Any, Any, None]) -> None:
-        """Do something that a store may refuse: who is told so goes on talking."""
+        """Do something that a store may refuse: after a refusal the caller keeps talking."""
         try:
             await doing
         except OUTSIDE as error:
@@ -224,7 +224,7 @@ class CallLife:
                 await asyncio.sleep(5.0)
 
     async def _decide(self, live: RealtimeSession) -> None:
-        """Say yes or no to what waits. Who has said no once does not change their mind, whatever became of it."""
+        """Decide about waiting calls. A rejection is final, whatever became of it."""
         for waiting in list(live.pending_approvals):
             if waiting.call_id in self.refused or not self.plan.decide(self.world, waiting):
                 self.refused.add(waiting.call_id)
@@ -233,12 +233,12 @@ class CallLife:
                 await live.approve_tool_call(waiting.call_id)
 
     async def _rest(self, process: Process, live: RealtimeSession) -> None:
-        """Wait until all that is under way has come to its end; then service and session must say the same."""
+        """Wait for the end of all work under way; then service and session must be equal."""
         told: tuple[Any, Any] = ((), ())
         quiet = 0
         for _ in range(ROUNDS_MAX):
             await asyncio.sleep(REST_S)
-            process.check_alive()  # what a dead process still believes is nobody's concern
+            process.check_alive()  # the state of a dead process does not matter
             told = self._server_says(), messages(self.items())
             at_rest = not live.pending_approvals and not self.service.busy and live.state == "open"
             quiet = quiet + 1 if at_rest and told[0] == told[1] else 0
@@ -253,7 +253,7 @@ class CallLife:
     # --- afterwards --------------------------------------------------------------------------------------------------
 
     def items(self) -> list[Item]:
-        """What the session holds."""
+        """Return the session's items."""
         work = InMemorySession(SESSION_ID, store=self.world.store).get_items()
         try:
             work.send(None)
@@ -268,9 +268,9 @@ class CallLife:
         return [(role, words if words in known or role != "user" else SPEECH) for role, words in said]
 
     def _is_unanswered(self, items: Sequence[Item]) -> bool:
-        """Whether nobody has said anything to what the caller said last.
+        """Return whether the caller's last words got no answer.
 
-        Not asked where the caller interrupted after it, or where a worker died: what it was saying, nobody heard.
+        False if the caller interrupted after them, or a worker crashed: the audio of a crashed worker was not heard.
         """
         done = [act for act in self.plan.acts if act.kind != "wait"]
         if not done or done[-1].kind == "interrupt" or self.world.happened["crashes"]:
@@ -280,7 +280,7 @@ class CallLife:
         return bool(places) and all(role != "assistant" for role, _ in told[places[-1] :])
 
     def problems(self) -> list[str]:
-        """Every promise that was broken."""
+        """Return all broken promises."""
         items, broken = self.items(), list(self.world.broken)
         users = [words for role, words in messages(items) if role == "user"]
         broken += [

@@ -1,9 +1,9 @@
-"""Everything outside the runs of one simulation: time, chance, the stores, what tools did, and what went wrong.
+"""World of a simulation: time, chance, the stores, effects of tools, and faults.
 
 A simulated process reaches the world only through `Process.reach`: a request travels, takes effect, and its answer
 travels back. Anything may go wrong on the way: the request never arrives, the answer is lost, the peer stalls. A
-process that has died reaches nothing any more, whatever its code still tries; one that is frozen reaches things late,
-when somebody else may have taken over. The seed decides all of it.
+crashed process reaches nothing any more, whatever its code still tries; a frozen one reaches things late, when another
+process may have taken over. The seed decides all of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRACE_LINES_MAX = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What may go wrong, and how often: rates are per exchange with the outside, `trouble_max` per conversation."""
+    """Possible faults and their rates: per exchange with the outside; `trouble_max` is per conversation."""
 
     store: float = 0.08
     """A store refuses, loses its answer, or stalls."""
@@ -40,19 +40,19 @@ class Faults:
     crash: float = 0.6
     """A process dies, at any await."""
     freeze: float = 0.15
-    """A process stands still while another takes its work, and then goes on as if nothing had happened."""
+    """A process is suspended while another takes its work, and then continues unaware."""
     cancel: float = 0.3
     """The task that runs an agent is cancelled, or a streamed run is told to stop."""
     trouble_max: int = 6
-    """After so much trouble a conversation is left in peace, so that it can come to an end."""
+    """Number of faults after which a conversation has no more, so that it can come to an end."""
 
 
 class Died(BaseException):
-    """The process that tries this is dead."""
+    """The calling process has crashed."""
 
 
 class World:
-    """What all processes of one simulation share."""
+    """Shared state of all processes of a simulation."""
 
     def __init__(self, seed: int, faults: Faults | None) -> None:
         self.seed = seed
@@ -62,7 +62,7 @@ class World:
         self.clock = Clock()
         self.store = InMemoryStore()
         self.plain: dict[str, list[Any]] = {}
-        """Plain sessions: lists, as anybody's own store would keep them."""
+        """Foreign sessions: lists, as an application's own store would keep them."""
         self.executed: Counter[str] = Counter()
         """How often each call really ran, whatever was heard of it."""
         self.repeatable: set[str] = set()
@@ -82,7 +82,7 @@ class World:
         return Process(self, self._processes)
 
     def note(self, process: int, what: str) -> None:
-        """Write down that something happened."""
+        """Record an event."""
         line = f"{self.clock.now:10.3f} p{process} {what}"
         self._digest.update(line.encode("utf-8", "surrogatepass") + b"\n")
         if len(self.trace) < TRACE_LINES_MAX:
@@ -90,11 +90,11 @@ class World:
 
     @property
     def digest(self) -> str:
-        """What happened, in a few letters: equal for equal histories of the world."""
+        """Return a digest of all events: equal for equal histories of the world."""
         return self._digest.hexdigest()
 
     def strikes(self, rate: float, what: str) -> bool:
-        """Whether something goes wrong now; counted."""
+        """Return whether a fault happens now, and count it."""
         if self.trouble_left <= 0 or self.chance.random() >= rate:
             return False
         self.trouble_left -= 1
@@ -102,13 +102,13 @@ class World:
         return True
 
     def require(self, kept: bool, promise: str) -> None:
-        """Remember a broken promise; the simulation goes on and reports it at its end."""
+        """Record a broken promise; the simulation continues and reports it at its end."""
         if not kept and promise not in self.broken:
             self.broken.append(promise)
 
 
 class Process:
-    """One simulated process of a program that uses standfast."""
+    """A simulated process of a program that uses standfast."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world, self.number = world, number
@@ -119,16 +119,16 @@ class Process:
         """How it last tried to bring a run to its end, and the state it had in hand, if it had one."""
 
     def note(self, what: str) -> None:
-        """Write down what this process did."""
+        """Record an event of this process."""
         self.world.note(self.number, what)
 
     def check_alive(self) -> None:
-        """Raise Died if this process is dead: it reaches nothing any more."""
+        """Raise Died if this process has crashed."""
         if not self.alive:
             raise Died
 
     async def pause(self) -> None:
-        """The time something takes that is not in this process."""
+        """Wait for work outside this process."""
         world = self.world
         if world.faults is not None:
             await asyncio.sleep(world.chance.choice((0, 0, 0, 0.001, 0.004, 0.03)))
@@ -137,7 +137,7 @@ class Process:
         self.check_alive()
 
     async def reach(self, what: str, effect: Callable[[], Awaitable[T]]) -> T:
-        """One exchange with a store, and what may go wrong with it."""
+        """Exchange data with a store, under possible faults."""
         self.check_alive()
         world = self.world
         fault = None
@@ -158,7 +158,7 @@ class Process:
         return result
 
     def submit(self, what: str, effect: Callable[[], Coroutine[Any, Any, T]]) -> Coroutine[Any, Any, T]:
-        """One exchange that the call itself begins, whoever waits for it; of a process that is dead, none."""
+        """Start an exchange independent of its waiters; none for a crashed process."""
         if not self.alive:
             return Completed(
                 error=StoreUnavailableError("the simulated process is dead", "It cannot do anything more.")
@@ -179,7 +179,7 @@ class Process:
 
 
 def invalid(items: list[Any]) -> str | None:
-    """Why no provider would take these items; None if it would. Outputs must follow in call order (C8)."""
+    """Return the reason why a provider would refuse these items, or None. Outputs must follow in call order (C8)."""
     open_ids: list[str] = []
     seen: set[str] = set()
     for item in items:
