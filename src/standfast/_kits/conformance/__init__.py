@@ -1,4 +1,4 @@
-"""A test kit for session stores: anybody's, held to the contract that ours are held to.
+"""Conformance kit for session stores of any origin, with the contract and the checks of standfast's own stores.
 
     from standfast.conformance import Backend, suite
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 # The plugin is loaded by every pytest of an environment that has standfast, whether or not it has Hypothesis, and
-# whether or not anybody uses the kit there: so nothing is imported before it is asked for.
+# whether or not the kit is used there: so nothing is imported before it is asked for.
 _HOMES = {
     "backend": ("Backend",),
     "check_context": ("Lab", "Options", "batch", "message"),

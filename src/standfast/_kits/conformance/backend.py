@@ -1,9 +1,8 @@
-"""What the author of a store tells the kit: how to open a session, and which faults can be staged in it.
+"""Description of a store for the kit: how to open a session, and the faults that can be staged.
 
-The least is a class with a name and `open`, three lines. Everything else is optional: a hook that is not overridden,
-or a flag left as it is, takes the checks that need it out of the run, and the scorecard says so. For every check the
-kit copies the backend and gives the copy a `folder` and a `unique` string of its own, so that each check starts with a
-store nobody has used.
+The least is a class with a name and `open`, three lines. Everything else is optional: a hook that is not overridden, or
+a flag with its default, excludes the checks that need it, and the scorecard says so. For every check the kit copies the
+backend and gives the copy a `folder` and a `unique` string of its own, so that each check starts with an unused store.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Backend:
     """Clause id to the reason why this store does not promise it (yet)."""
 
     permitted: frozenset[str] | None = None
-    """What a check may need here; None: anything. For a store that others use: the kit knows checks that would harm
+    """Needs that a check may have here; None: any. For a shared store: the kit knows checks that would harm
     them, and one whose needs are not all named here is left out (`standfast.verify_store`)."""
 
     patience_s: float = 120
@@ -99,7 +98,7 @@ class Backend:
     """The methods that are optional."""
 
     def open(self, session_id: str, **options: Any) -> Any:
-        """A session object for that id in this backend's store.
+        """Return a session object for an id in this backend's store.
 
         `options` are `session_settings` and `timeout_s`, as far as the flags above say that they are taken, and those
         of `names`. Called often: with one id for objects that share a history, with other ids, in child processes.
@@ -111,13 +110,13 @@ class Backend:
         return store_of(self.open, self.name, read_only=read_only)
 
     def setup(self) -> None:
-        """Make the store ready: called once per check, in the process that runs it, before anything is opened."""
+        """Prepare the store: called once per check, in the process of the check, before anything is opened."""
 
     def teardown(self) -> None:
         """Take the store down again, after the check has closed its sessions."""
 
     def child_state(self) -> dict[str, Any]:
-        """Attributes that a copy of this backend in a child process needs to reach the same store; picklable."""
+        """Return attributes that a copy of this backend in a child process needs to reach the same store; picklable."""
         return {}
 
     # --- faults that can be staged ------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ class Backend:
         raise NotImplementedError
 
     def damage_newest(self, session_id: str, data: bytes) -> None:
-        """Put raw bytes in place of the contents of the session's newest record; who wrote it stays known (A14, B5)."""
+        """Replace the content of the session's newest record by raw bytes; its writer stays known (A14, B5)."""
         raise NotImplementedError
 
     def raw_records(self, session_id: str) -> list[bytes]:
@@ -143,7 +142,7 @@ class Backend:
         raise NotImplementedError
 
     def shift_times(self, session_id: str, seconds: float) -> None:
-        """Move every stored time of the session, as if it had been written by a clock that is off by that (A4)."""
+        """Move every stored time of the session, as if written by a wrong clock (A4)."""
         raise NotImplementedError
 
     def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
@@ -155,11 +154,11 @@ class Backend:
         raise NotImplementedError
 
     def handed_in(self, session_id: str) -> tuple[Any, Any]:
-        """A session that was given its engine, client or store, and an awaitable function that uses it (A19)."""
+        """Return a session with a given engine, client or store, and an awaitable function that uses it (A19)."""
         raise NotImplementedError
 
     def expiring(self, session_id: str, seconds: int) -> Any:
-        """A session whose history expires that long after its latest change (A20)."""
+        """Return a session whose history expires `seconds` after its latest change (A20)."""
         raise NotImplementedError
 
     def watch_durability(self) -> AbstractContextManager[list[str]]:
@@ -169,11 +168,11 @@ class Backend:
     # --- what the kit asks --------------------------------------------------------------------------------------
 
     def can(self, hook: str) -> bool:
-        """Whether this optional method is overridden."""
+        """Return whether an optional method is overridden."""
         return getattr(type(self), hook) is not getattr(Backend, hook)
 
     def check_description(self) -> None:
-        """Refuse a description that the kit cannot use, before anything runs."""
+        """Refuse an unusable description before anything runs."""
         if not self.name:
             raise ValueError(f"{type(self).__name__} has no name. Set `name`: it is the column of the scorecard.")
         for clause_id, reason in {**self.not_applicable, **self.not_claimed}.items():
@@ -182,7 +181,7 @@ class Backend:
                 raise ValueError(f"{self.name!r} leaves {clause_id} out without a reason. Give one: people read it.")
 
     def importable(self) -> bool:
-        """Whether a child process can import this backend's class."""
+        """Return whether a child process can import this backend's class."""
         kind = type(self)
         module = sys.modules.get(kind.__module__)
         if getattr(module, "__file__", None) is None:  # a notebook, or code that was given as text

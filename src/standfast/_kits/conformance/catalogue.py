@@ -1,4 +1,4 @@
-"""Every check there is: importing the package of checks registers them."""
+"""Catalogue of all checks: importing the package of checks registers them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from standfast._kits.contract.clauses import CLAUSES, sort_key
 
 
 def clauses_of(parts: str) -> list[str]:
-    """The clauses of these parts that a store answers for: A and B whole, of the others those that have a check."""
+    """Return the clauses of these parts that apply to a store: A and B whole, of the remaining parts those with a
+    check.
+    """
     answered = {clause_id for clause_id in CLAUSES if clause_id[0] in "AB" or clause_id in CHECKS}
     return [clause_id for clause_id in CLAUSES if clause_id in answered and clause_id[0] in parts]
 

@@ -1,4 +1,4 @@
-"""What a check works with: a store nobody has used, sessions on it, and words for what it saw."""
+"""Context of a check: an unused store, sessions on it, and descriptions of observations."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ AnySession: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How much to do: kill rounds, generated examples (the same each time if `repeatable`), session objects.
+    """Amount of work: kill rounds, generated examples (the same each time if `repeatable`), session objects.
 
-    `soon_s` is how long something may take that should be quick. `shrink=False` tells of a generated history that
-    breaks a clause as it was found, long as it may be: it is enough for whoever only asks whether there is one.
+    `soon_s` is the time limit of quick operations. `shrink=False` reports a generated history that breaks a clause as
+    found, however long: enough for a caller that only asks whether there is one.
     """
 
     rounds: int = 25
@@ -61,7 +61,7 @@ def fresh(backend: Backend, *, prepare: bool = True) -> Iterator[Backend]:
 
 
 class Lab:
-    """One check at work on one store."""
+    """A running check on a store."""
 
     def __init__(self, backend: Backend, check: Check, options: Options) -> None:
         self.backend, self.check, self.options = backend, check, options
@@ -70,17 +70,17 @@ class Lab:
     # --- sessions -------------------------------------------------------------------------------------------------
 
     def open(self, session_id: str = "conversation", **options: Any) -> AnySession:
-        """A session that is closed when the check is over."""
+        """Open a session, closed at the end of the check."""
         session = self.backend.open(session_id, **options)
         self._opened.append(session)
         return session
 
     def open_impatient(self, session_id: str = "conversation") -> AnySession:
-        """A session that gives up on its store after a few seconds, where that can be set: for a fault that stays."""
+        """Open a session with a timeout of a few seconds, if configurable: for a permanent fault."""
         return self.open(session_id, **({"timeout_s": 5.0} if self.backend.deadlines else {}))
 
     def keep(self, session: object) -> None:
-        """Close that session too when the check is over."""
+        """Register a session for closing at the end of the check."""
         self._opened.append(session)
 
     def store(self, *, read_only: bool = False) -> Store:
@@ -90,21 +90,21 @@ class Lab:
         return store
 
     def another(self, session: AnySession) -> AnySession:
-        """A second object for the same history, where there is such a thing; else the session itself."""
+        """Open a second object for the same history, if the store shares histories; else return the session itself."""
         return self.open(session.session_id) if self.backend.shared else session
 
     def has(self, session: object, *names: str) -> bool:
-        """Whether the session declares all these abilities."""
+        """Return whether a session declares all these abilities."""
         return set(names) <= abilities(session)
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close all opened sessions."""
         while self._opened:
             await close(self._opened.pop())
 
     @asynccontextmanager
     async def elsewhere(self) -> AsyncIterator[Lab]:
-        """A lab of its own on another empty store, for checks that need many."""
+        """Yield a lab on another empty store, for checks that need many."""
         with fresh(self.backend) as live:
             lab = Lab(live, self.check, self.options)
             try:
@@ -115,11 +115,11 @@ class Lab:
     # --- what was seen ----------------------------------------------------------------------------------------------
 
     def broken(self, seen: str) -> NoReturn:
-        """Raise ClauseBroken, with these words for how it is broken."""
+        """Raise ClauseBroken with a description of the observation."""
         raise ClauseBroken(self.check.clause_id, self.backend.name, self.check.name, seen)
 
     def expect(self, kept: bool, seen: str) -> None:
-        """Raise ClauseBroken with what was seen, unless this holds."""
+        """Raise ClauseBroken with the observation unless the condition holds."""
         if not kept:
             self.broken(seen)
 
@@ -137,7 +137,7 @@ class Lab:
         )
 
     async def holds(self, session: Session, wanted: Sequence[Item], after: str) -> None:
-        """Raise ClauseBroken unless the session's whole history is this."""
+        """Raise ClauseBroken unless the session's whole history equals `wanted`."""
         self.same(await session.get_items(), list(wanted), after)
 
     async def stays_flat(
@@ -159,7 +159,7 @@ class Lab:
         self.broken(f"{what}: {quickest[0] * 1e3:.2f} ms and {quickest[1] * 1e3:.2f} ms")
 
     async def refuses(self, doing: Awaitable[Any], what: str, *kinds: type[BaseException]) -> BaseException:
-        """Raise ClauseBroken unless this raises, one of `kinds` if any are given; returns the error."""
+        """Raise ClauseBroken unless the awaitable raises, one of `kinds` if any are given; return the error."""
         try:
             outcome = await doing
         except Exception as error:
@@ -171,7 +171,7 @@ class Lab:
 
 
 async def close(session: object) -> None:
-    """Close a session whose close is missing, plain, or a coroutine."""
+    """Close a session with a missing, a plain or an async close method."""
     method = getattr(session, "close", None)
     if method is None:
         return
@@ -187,7 +187,7 @@ def message(text: object) -> Item:
 
 
 def batch(name: str, size: int) -> list[Item]:
-    """A batch whose items say where they belong."""
+    """Build a batch of items that name their batch and place."""
     return [
         {"role": "user", "content": f"{name} {place} of {size}", "batch": name, "place": place, "size": size}
         for place in range(size)
@@ -195,7 +195,7 @@ def batch(name: str, size: int) -> list[Item]:
 
 
 def torn(items: Sequence[Item]) -> str:
-    """What is wrong with a history made of whole batches; an empty string if nothing is."""
+    """Describe the fault of a history made of whole batches; empty without a fault."""
     place = 0
     seen: set[str] = set()
     while place < len(items):
@@ -219,7 +219,7 @@ def short(value: object, limit: int = 160) -> str:
 
 
 def difference(seen: object, wanted: object) -> str:
-    """How two values differ, shortly."""
+    """Describe the difference of two values, in short."""
     if isinstance(seen, list) and isinstance(wanted, list):
         place = next(
             (n for n, (a, b) in enumerate(zip(seen, wanted, strict=False)) if a != b), min(len(seen), len(wanted))

@@ -1,4 +1,4 @@
-"""What a child process does for a check. Each function is one job: the backend, a wire to the test, parameters.
+"""Jobs of child processes for checks. Each function is a job: the backend, a pipe to the test, parameters.
 
 A job says `begin` before a write and `done` after its acknowledgement. A process that was killed after `begin n` and
 before `done n` was killed inside write n: that is how a round proves that its kill landed in the window.
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def append_batches(backend: Backend, wire: JobPipe, *, name: str, size: int, method: str, stream: bool = False) -> None:
-    """Append batch after batch until killed, saying when each begins and is acknowledged.
+    """Append batch after batch until killed, reporting the begin and the acknowledgement of each.
 
-    It waits to be told to go before each batch, or, as a stream, only before the first.
+    The job waits for the test before each batch or, as a stream, only before the first.
     """
 
     async def work() -> None:
@@ -68,7 +68,7 @@ def replace_history(backend: Backend, wire: JobPipe, *, name: str, size: int) ->
 
 
 def write_first(backend: Backend, wire: JobPipe, *, number: int, size: int, batches: int = 1) -> None:
-    """Be one of several processes that write to one session at once."""
+    """Write to a session at the same time as several other processes."""
 
     async def work() -> None:
         session = backend.open("conversation")
@@ -83,7 +83,7 @@ def write_first(backend: Backend, wire: JobPipe, *, number: int, size: int, batc
 
 
 def pop_all(backend: Backend, wire: JobPipe, *, number: int) -> None:
-    """Pop until the session is empty and say what came."""
+    """Pop until the session is empty, and report the items."""
 
     async def work() -> None:
         session = backend.open("conversation")
@@ -97,7 +97,7 @@ def pop_all(backend: Backend, wire: JobPipe, *, number: int) -> None:
 
 
 def run_out_of_space(backend: Backend, wire: JobPipe, *, earlier: int, size: int) -> None:
-    """Fill the disk: no file may grow any more, as far as this process is concerned, then it may again."""
+    """Fill the disk: no file can grow in this process, and later again."""
     import resource  # POSIX has it: the other jobs need it not
 
     async def work() -> None:
@@ -156,7 +156,7 @@ def hold_lease(backend: Backend, wire: JobPipe, *, ttl_s: float) -> None:
 
 
 def take_turns(backend: Backend, wire: JobPipe, *, number: int, turns: int) -> None:
-    """Hold the lease for a moment, several times, and say when somebody else holds it too."""
+    """Hold the lease for a moment, several times, and report any second holder."""
 
     async def work() -> None:
         session = backend.open("conversation")
@@ -178,7 +178,7 @@ def take_turns(backend: Backend, wire: JobPipe, *, number: int, turns: int) -> N
 
 
 def append_same(backend: Backend, wire: JobPipe, *, number: int, size: int) -> None:
-    """Append what every sibling appends: one writer, one batch."""
+    """Append the same batch, of the same writer, as every sibling."""
 
     async def work() -> None:
         session = backend.open("conversation")
@@ -193,7 +193,7 @@ def append_same(backend: Backend, wire: JobPipe, *, number: int, size: int) -> N
 
 
 def save_turns(backend: Backend, wire: JobPipe, *, number: int, turns: int) -> None:
-    """Store turns of a run that others save too: an item and the run's next state, in one step or not at all."""
+    """Store turns of a run saved by several processes: an item and the run's next state, in one step or not at all."""
 
     async def work() -> None:
         session = backend.open("conversation")

@@ -1,4 +1,4 @@
-"""Faults that can be staged in one process: a cancellation at a chosen await, a clock that is wrong, many threads."""
+"""Faults inside a process: a cancellation at a chosen await, a wrong clock, many threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Operation = Callable[[], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How an operation ended that was to be cancelled: `reached` its chosen await, then returned, raised or left."""
+    """Outcome of an operation to be cancelled: did it reach the chosen await, and then return, raise or leave?"""
 
     reached: bool
     cancelled: bool
@@ -31,9 +31,9 @@ class Cut:
 
 
 async def cancelled_at(operation: Operation, await_number: int, delay_s: float = 0.0) -> Cut:
-    """Run the operation in a task and cancel that at its await number `await_number`, `delay_s` after it began to wait.
+    """Run an operation in a task, and cancel it at its await number `await_number`, `delay_s` after it began to wait.
 
-    The cancellation really arrives at that await: it is asked for while the operation is suspended there.
+    The cancellation really arrives at that await: it is requested while the operation is suspended there.
     """
     loop = asyncio.get_running_loop()
     reached = False
@@ -61,7 +61,7 @@ async def cancelled_at(operation: Operation, await_number: int, delay_s: float =
 
 @types.coroutine
 def _await_stepwise(awaitable: Awaitable[Any], on_suspend: Callable[[int], None]) -> Generator[Any, Any, Any]:
-    """Await something, and say each time that it waits."""
+    """Await an object, and call `on_suspend` at each suspension."""
     inner = awaitable.__await__()
     number, value, error = 0, None, None
     while True:
@@ -82,19 +82,19 @@ def _await_stepwise(awaitable: Awaitable[Any], on_suspend: Callable[[int], None]
 
 
 class WallClock:
-    """The wall clock of this process, as `time.time` and `datetime.now` show it: set it to what you like."""
+    """Wall clock of this process, as seen by `time.time` and `datetime.now`; settable."""
 
     def __init__(self) -> None:
         self.now = time.time()
 
     def step(self, seconds: float) -> None:
-        """Move it; back if negative."""
+        """Move the clock; back if negative."""
         self.now += seconds
 
 
 @contextmanager
 def wall_clock(package: str) -> Iterator[WallClock]:
-    """A clock that stands still until it is stepped, seen by `time` and by the modules of that package."""
+    """Yield a clock that only moves by `step`, seen by `time` and by the modules of a package."""
     clock = WallClock()
 
     class Shifted(datetime):
@@ -127,7 +127,7 @@ def wall_clock(package: str) -> Iterator[WallClock]:
 
 @contextmanager
 def time_zone(name: str) -> Iterator[None]:
-    """This process lives in another time zone."""
+    """Change the time zone of this process."""
     before = os.environ.get("TZ")
     os.environ["TZ"] = name
     time.tzset()
@@ -164,5 +164,5 @@ def in_threads(works: Sequence[Callable[[], Coroutine[Any, Any, Any]]]) -> list[
 
 
 def descriptor_count() -> int:
-    """How many file descriptors this process has open."""
+    """Count the open file descriptors of this process."""
     return len(os.listdir("/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"))

@@ -1,8 +1,8 @@
-"""A small process that forks children for checks: it has imported the backend and opened nothing.
+"""Fork server of child processes for checks: it has imported the backend and opened nothing.
 
-Forking it takes a few milliseconds where starting Python takes half a second, so hundreds of processes can be killed
-in a test; and unlike the test's own process it has no threads and no open store that a fork would copy. It is told
-what to do over a socket: one pickled order with two descriptors, one to report on and one to be told to go on.
+Forking it takes a few milliseconds where starting Python takes half a second, so hundreds of processes can be killed in
+a test; and unlike the test's own process it has no threads and no open store that a fork would copy. It gets orders
+over a socket: a pickled order with two descriptors, one for reports and one for the signal to continue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LENGTH = struct.Struct("!I")
 
 
 def backend_from(order: dict[str, Any]) -> Backend:
-    """The backend an order describes, in this process."""
+    """Build the backend of an order in this process."""
     kind: Any = _module(order["module"], order["file"])
     for name in order["class"].split("."):
         kind = getattr(kind, name)
@@ -59,7 +59,7 @@ def _module(name: str, file: str | None) -> ModuleType:
 
 
 def serve(sock: socket.socket) -> None:
-    """Fork a child for each order until the test has gone."""
+    """Fork a child for each order until the test has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are buried at once; the test learns it from the pipe
     while True:
         header, descriptors, _, _ = socket.recv_fds(sock, LENGTH.size, 2)

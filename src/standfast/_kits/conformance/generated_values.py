@@ -22,7 +22,7 @@ _items = st.lists(st.dictionaries(st.text(), _json, max_size=4), min_size=1, max
 
 
 def against_generated(lab: Lab) -> None:
-    """Store generated batches one after another and compare what is read with what was given."""
+    """Store generated batches one after another, and compare the read values with the stored ones."""
     with asyncio.Runner() as runner:
         session = lab.open()
 

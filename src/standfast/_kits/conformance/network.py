@@ -1,8 +1,8 @@
-"""A TCP proxy that misbehaves on request, for stores that are reached over a network.
+"""A faulty TCP proxy, for stores on a network.
 
 A backend puts it between its clients and the server, and mixes in `Networked` to give the kit a store that stalls and
-one whose answers are lost. The proxy knows nothing of a protocol: what counts as a write is decided by a function that
-is given what a client has sent since it was last answered.
+one whose answers are lost. The proxy does not know any protocol: a function decides whether the data that a client has
+sent since the last answer contain a write.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CHUNK = 65536
 
 
 class Proxy:
-    """Forwards connections to `target`, as one of its faults says.
+    """Forward connections to `target`, subject to a fault.
 
-    "forward": as it is. "stall": nothing is forwarded, in either direction. "lose": a write is forwarded, and when the
-    server has answered it the connection is cut instead. "cut": the connection is cut instead of forwarding a write.
+    "forward": unchanged. "stall": nothing is forwarded, in either direction. "lose": a write is forwarded, and after
+    the server's answer the connection is cut instead. "cut": the connection is cut instead of forwarding a write.
     "drip": answers arrive byte by byte.
     """
 
@@ -76,7 +76,7 @@ class Proxy:
 
 
 class _Link:
-    """One connection through the proxy."""
+    """A connection through the proxy."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
@@ -135,13 +135,13 @@ class _Link:
 
 
 class Networked(Backend):
-    """A backend whose sessions reach their server through `proxy`."""
+    """A backend with sessions that connect through `proxy`."""
 
     remote = True
     proxy: Proxy
 
     def stall(self) -> AbstractContextManager[None]:
-        """Nothing passes between the store's clients and its server."""
+        """Block all data between the store's clients and its server."""
         return self.proxy.faulty("stall")
 
     def lose_acknowledgement(self) -> AbstractContextManager[None]:

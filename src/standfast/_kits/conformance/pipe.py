@@ -1,4 +1,4 @@
-"""How a child process talks with the test that started it: a pipe each way."""
+"""Pipes between a child process and its test, one in each direction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 
 
 class JobPipe:
-    """A job's end of its pipes: one JSON value a line to the test, and the word to go on back."""
+    """A job's ends of its pipes: one JSON value a line to the test, and the signal to continue back."""
 
     def __init__(self, report: int, go: int) -> None:
         self._report, self._go = report, go
 
     def tell(self, **facts: object) -> None:
-        """Report something; it has left this process when this returns."""
+        """Report facts; they have left this process at the return."""
         os.write(self._report, json.dumps(facts).encode() + b"\n")
 
     def wait(self) -> bool:
-        """Wait to be told to go on; False if the test has gone or wants an end."""
+        """Wait for the signal to continue; return False if the test has ended or wants an end."""
         return os.read(self._go, 1) != b""

@@ -1,11 +1,11 @@
-"""The pytest plugin: options, the `clause` marker, the scorecard at the end, and `--as-agents`.
+"""The pytest plugin: options, the `clause` marker, and the scorecard at the end.
 
-Every test may enter the scorecard, also one that is no part of a suite:
+Every test may enter the scorecard, also one outside a suite:
 
     @pytest.mark.clause("C3", backend="SQLite")
     def test_a_completed_turn_is_one_append(): ...
 
-Under pytest-xdist each worker sends what it knows to the controller, which prints and writes the whole.
+Under pytest-xdist each worker sends its results to the controller, which prints and writes the whole.
 
 Every pytest of an environment with standfast loads this, so it imports nothing of the kit before a test uses it.
 """
@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Enter what a suite says about clauses it has no test for."""
+    """Record a suite's declarations about clauses without a test."""
     described = getattr(getattr(item, "cls", None), "conformance", None)
     if described is not None and described not in item.config.stash[_declared]:
         item.config.stash[_declared].append(described)
@@ -103,7 +103,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def _card_of(config: pytest.Config) -> Scorecard:
-    """The scorecard of this run, begun when something first enters it."""
+    """Return the scorecard of this test run, created at its first use."""
     if _card not in config.stash:
         from standfast._kits.conformance.scorecard import Scorecard
 
@@ -115,7 +115,7 @@ def _card_of(config: pytest.Config) -> Scorecard:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Enter the outcome of a test that proves clauses."""
+    """Record the outcome of a test that proves clauses."""
     report = yield
     if report.when == "call" or (report.when == "setup" and report.failed):
         for marker in item.iter_markers("clause"):
@@ -162,7 +162,7 @@ def _describe_failure(call: pytest.CallInfo[None]) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In a worker of xdist, send what is known; else write the reports."""
+    """Send the results from a worker of xdist; else write the reports."""
     config = session.config
     output = getattr(config, "workeroutput", None)
     if output is not None:
@@ -175,7 +175,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """In the controller of xdist, take what a worker knows."""
+    """Merge a worker's results in the controller of xdist."""
     if known := getattr(node, "workeroutput", {}).get("conformance"):
         _card_of(node.config).merge(known)
 
@@ -190,7 +190,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure() -> None:
-    """End the process that child processes were born from."""
+    """End the fork server of child processes."""
     if "standfast._kits.conformance.processes" in sys.modules:
         from standfast._kits.conformance.processes import end
 

@@ -26,7 +26,7 @@ ENDING_S = 10.0
 
 
 class Child:
-    """A process doing one job. Leaving its `with` block ends it."""
+    """A process doing a job. Leaving its `with` block ends it."""
 
     def __init__(self, pid: int, report: int, go: int) -> None:
         self.pid = pid
@@ -35,7 +35,9 @@ class Child:
         self._ended = False
 
     def next(self, timeout_s: float = 60) -> dict[str, Any] | None:
-        """The next report; None when the process has ended. Raises TimeoutError, and what went wrong in the child."""
+        """Return the next report, or None after the end of the process. Raises TimeoutError, and errors of the
+        child.
+        """
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._unread and not self._ended:
             ready, _, _ = select.select([self._report], [], [], max(0.0, deadline - time.monotonic()))
@@ -53,11 +55,11 @@ class Child:
         return facts
 
     def rest(self) -> list[dict[str, Any]]:
-        """Every report that is left, once the process has ended."""
+        """Return all remaining reports, after the end of the process."""
         return list(iter(self.next, None))
 
     def go(self) -> None:
-        """Tell the job to go on."""
+        """Let the job continue."""
         os.write(self._go, b"g")
 
     def kill(self) -> None:
@@ -86,7 +88,7 @@ class Child:
 
 
 class ForkServer:
-    """The small process from which the children of one test process are forked."""
+    """The process from which the children of a test process are forked."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -113,7 +115,7 @@ class ForkServer:
         return Child(LENGTH.unpack(answer)[0], report, go)
 
     def close(self) -> None:
-        """End it: it stops when its socket does."""
+        """End the process: it stops when its socket closes."""
         self._sock.close()
         self._process.wait()
 
@@ -147,7 +149,7 @@ def start(backend: Backend, job: str, **parameters: object) -> Child:
 
 @contextmanager
 def together(backend: Backend, count: int, job: str, **parameters: object) -> Iterator[list[Child]]:
-    """Several processes that are all ready before the first is told to begin; each gets its `number`."""
+    """Start several processes, all ready before the first may begin; each gets its `number`."""
     children = [start(backend, job, number=number, **parameters) for number in range(count)]
     try:
         for child in children:
@@ -161,7 +163,7 @@ def together(backend: Backend, count: int, job: str, **parameters: object) -> It
 
 
 def end() -> None:
-    """End the fork server of this process, if it has one."""
+    """End the fork server of this process, if any."""
     global _fork_server
     if _fork_server is not None and _fork_server_pid == os.getpid():
         _fork_server.close()

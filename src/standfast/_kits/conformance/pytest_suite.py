@@ -23,13 +23,13 @@ from standfast._kits.contract.clauses import CLAUSES
 
 
 class Described:
-    """What a suite says about its backend, apart from its tests: found by the plugin on the class."""
+    """A suite's declarations about its backend besides its tests: found by the plugin on the class."""
 
     def __init__(self, backend: Backend, left_out: list[Result], parts: str) -> None:
         self.backend, self.left_out, self.parts = backend, left_out, parts
 
     def declare(self, card: Scorecard) -> None:
-        """Enter every clause that has no test, with its reason."""
+        """Record every clause without a test, with the reason."""
         tested = {check.clause_id for check in checks_of()} - self.untested()
         clause_ids = clauses_of(self.parts)
         card.declare(self.backend, clause_ids, self.left_out)
@@ -39,17 +39,17 @@ class Described:
                 card.set_value(self.backend, clause_id, value, reason)
 
     def untested(self) -> set[str]:
-        """Clauses that no check can be made of."""
+        """Return the clauses without a possible check."""
         left = {(result.clause_id, result.check) for result in self.left_out}
         made = {check.clause_id for check in checks_of() if (check.clause_id, check.name) not in left}
         return {check.clause_id for check in checks_of()} - made
 
 
 def suite(backend: Backend, *, parts: str = "ABC", options: Options | None = None) -> type:
-    """A test class with one test per check of these parts that can be made on the backend.
+    """Build a test class with a test for each check of these parts that the backend supports.
 
-    Give it a name that pytest collects: `TestMyStore = suite(MyStore())`. `options` says how much to do; None: what
-    pytest's command line says.
+    Give it a name that pytest collects: `TestMyStore = suite(MyStore())`. `options` is the amount of work; None:
+    pytest's command line.
     """
     backend.check_description()
     declared = declared_abilities(backend)
@@ -77,7 +77,7 @@ def _test(backend: Backend, check: Check, options: Options | None) -> Callable[.
 
 
 def options_of(config: pytest.Config) -> Options:
-    """How much to do, from pytest's command line."""
+    """Return the amount of work by pytest's command line."""
     return Options(
         rounds=config.getoption("conformance_rounds"),
         examples=config.getoption("conformance_examples"),
@@ -87,7 +87,7 @@ def options_of(config: pytest.Config) -> Options:
 
 
 def _is_repeatable() -> bool:
-    """Whether generated examples are the same in every run: as the suite's own profile of Hypothesis says."""
+    """Return whether generated examples are the same in every run, by the suite's own profile of Hypothesis."""
     try:
         from hypothesis import settings
     except ImportError:  # then the checks that generate any are left out

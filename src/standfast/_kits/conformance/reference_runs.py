@@ -1,7 +1,7 @@
 """Saved runs in memory: `RunStore` in its plainest form.
 
-A run is a head, a revision and logs of bytes. One lock makes every method one step. What is kept here ends with the
-process; it serves tests, and programs that pause and resume a run without restarting.
+A run is a head, a revision and logs of bytes. One lock makes every method one step. The runs end with the process; the
+store serves tests, and programs that pause and resume a run without restarting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(slots=True)
 class _Saved:
-    """One run and its place in the order of changes."""
+    """A run and its place in the order of changes."""
 
     created_at: datetime
     updated_at: datetime
@@ -52,7 +52,7 @@ class ReferenceRunStore:
         self._changes = 0
 
     async def load_run(self, run_id: str) -> SavedRun | None:
-        """The run as last saved; None if there is none of this id."""
+        """Return the run as last saved, or None for an unknown id."""
         with self._lock:
             saved = self._runs.get(run_id)
             if saved is None:
@@ -110,14 +110,14 @@ class ReferenceRunStore:
             return shown, str(found[limit - 1][1].change) if 0 < limit < len(found) else None
 
     async def delete_run(self, run_id: str) -> bool:
-        """Remove a run; whether there was one."""
+        """Delete a run; return whether it existed."""
         with self._lock:
             return self._runs.pop(run_id, None) is not None
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them.
+        """Delete ended runs (done, failed, cancelled) older than `older_than_s`, and all but the newest `keep` of them.
 
-        A run that failed or was cut stays while it has something to tell.
+        A run that failed or was cut stays while it is left open (`is_left_open`).
         """
         with self._lock:
             stopped = [(run_id, saved) for run_id, saved in self._newest_first() if saved.status in ENDED]
@@ -133,7 +133,7 @@ class ReferenceRunStore:
             return len(leaving)
 
     def forget(self, session_id: str, *, keep_running: bool) -> None:
-        """Remove a session's runs, except those under way if somebody holds it; the caller holds the lock."""
+        """Delete a session's runs, except running ones of a held session; the caller holds the lock."""
         for run_id, saved in list(self._runs.items()):
             if saved.session_id == session_id and not (keep_running and saved.status == "running"):
                 del self._runs[run_id]

@@ -1,4 +1,4 @@
-"""Sessions in memory: the obviously right reference, and what tests and short-lived programs use.
+"""Sessions in memory: the obviously right reference, also for tests and short-lived programs.
 
 `ReferenceSession` has every ability of part B. Each operation is a plain change of plain structures under one lock, so
 it happens whole or not at all; the only place where an operation can wait, be cancelled or run out of time is before
@@ -57,7 +57,7 @@ LEASE_POLL_S = 0.01
 
 
 class ReferenceSession(SessionABC):
-    """A conversation kept in this process. Sessions that are given the same `store` share it."""
+    """A conversation kept in this process. Sessions with the same `store` share it."""
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES - LOOKING_ABILITIES - {"record"}
 
@@ -84,12 +84,12 @@ class ReferenceSession(SessionABC):
         return _decode_items(*found)
 
     async def add_items(self, items: list[Item]) -> None:
-        """Append one batch, in order, whole or not at all."""
+        """Append a batch, in order, whole or not at all."""
         encoded = [encode(item) for item in items]
         await self._do(lambda talk: talk.add(encoded) if encoded else None)
 
     async def pop_item(self) -> Item | None:
-        """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
+        """Remove and return the newest valid item, or None. Corrupt records stay."""
         data, unreported = await self._do(lambda talk: (talk.pop(), talk.report_corrupt()))
         found = _decode_items([] if data is None else [data], unreported)
         return found[0] if found else None
@@ -112,7 +112,7 @@ class ReferenceSession(SessionABC):
     # --- append ------------------------------------------------------------------------------
 
     async def head(self) -> Head:
-        """Where the history ends now."""
+        """Return the present head of the history."""
         return await self._do(StoredConversation.head)
 
     async def append(
@@ -125,7 +125,7 @@ class ReferenceSession(SessionABC):
         lease: Lease | None = None,
         digests: Sequence[bytes] | None = None,
     ) -> Head:
-        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        """Store `items` as this writer's items number `start` and on, once, however often repeated (B1)."""
         encoded = [encode(item) for item in items]
         known_by = [digest(data) for data in encoded] if digests is None else list(digests)
         _check(writer, str)
@@ -143,19 +143,19 @@ class ReferenceSession(SessionABC):
         return await self._do(change)
 
     async def accepted(self, writer: str) -> int:
-        """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
+        """Return the number of items written by a writer; popping, replacing and clearing do not lower it (B1)."""
         _check(writer, str)
         return await self._do(lambda talk: talk.writers[writer].count if writer in talk.writers else 0)
 
     async def written(self, writer: str) -> list[Item]:
-        """This writer's items that are still kept, in order, those moved into a kept generation included."""
+        """Return a writer's items that are still kept, in order, including those in kept generations."""
         _check(writer, str)
         return _decode_items(await self._do(lambda talk: talk.written(writer)))
 
     # --- replace, rewind, fork ------------------------------------------------------------------------------
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
-        """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
+        """Put `items` in place of the history up to `upto`; later items stay behind them (B3)."""
         encoded = [encode(item) for item in items]
         number = _number(lease)
 
@@ -175,11 +175,11 @@ class ReferenceSession(SessionABC):
         return _decode_items([row.data for row in rows])
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
-        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
+        """Put a generation back in place of its replacement; the displaced items become a generation (B4)."""
         return await self._do(lambda talk: talk.restore(generation_id, expect))
 
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
-        """Remove this writer's items from number `to` on, if they are the whole tail (B5)."""
+        """Remove a writer's items from number `to` on, if they are the whole tail (B5)."""
         return await self._do(lambda talk: talk.rewind(writer, to, expect))
 
     async def fork(self, new_id: str, *, at: Position | None = None) -> ReferenceSession:
@@ -197,7 +197,7 @@ class ReferenceSession(SessionABC):
     # --- lease ------------------------------------------------------------------------------
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> ReferenceLease:
-        """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that (B7)."""
+        """Acquire the lease, waiting at most `wait_s` for its holder; raise SessionBusyError after that (B7)."""
         if not (math.isfinite(ttl_s) and ttl_s > 0):
             raise CallerError(f"a lease of {ttl_s} s cannot be held", "Give ttl_s as a positive number of seconds.")
         deadline = time.monotonic() + wait_s
@@ -215,13 +215,13 @@ class ReferenceSession(SessionABC):
     # --- page, list, times, runs ------------------------------------------------------------------------------
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
-        """The `limit` items before that cursor (None: the latest) (B8)."""
+        """Return the `limit` items before a cursor (None: the latest) (B8)."""
         check_limit(limit)
         found, cursor = await self._do(lambda talk: talk.page(before, limit))
         return Page(_decode_items(found), cursor)
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
-        """Sessions of this session's store, newest change first (B9)."""
+        """List the store's sessions, newest change first (B9)."""
         check_limit(limit)
 
         def read(_: StoredConversation) -> SessionPage:
@@ -234,25 +234,27 @@ class ReferenceSession(SessionABC):
         return await self._do(read)
 
     async def count_sessions(self) -> int:
-        """How many sessions the store has."""
+        """Count the sessions of the store."""
         return await self._do(lambda _: len(self.store.list_conversations()))
 
     async def corrupt_records(self) -> list[CorruptRecord]:
-        """Every corrupt record of this session, oldest first (A14)."""
+        """Return every corrupt record of this session, oldest first (A14)."""
         return await self._do(StoredConversation.corrupt)
 
     async def info(self) -> SessionInfo | None:
-        """This session's times; None if nothing is stored for it (A16)."""
+        """Return this session's times, or None if nothing is stored (A16)."""
         return await self._do(lambda talk: talk.info(self.session_id))
 
     def run_store(self) -> ReferenceRunStore:
-        """The run store beside this session's history. Does no I/O."""
+        """Return the run store of the same store. Does no I/O."""
         return self.store.run_store()
 
     # --- inside ------------------------------------------------------------------------------
 
     async def _do(self, action: Callable[[StoredConversation], T]) -> T:
-        """Do one thing with this session's conversation, alone; the only await is for the lock, before it begins."""
+        """Run an action on this session's conversation under the lock; the only await is for the lock, before the
+        action.
+        """
         deadline = time.monotonic() + self.timeout_s
         lock = self.store.lock
         self._check_open()
@@ -282,11 +284,11 @@ class ReferenceLease:
 
     @property
     def number(self) -> int:
-        """Raised by every acquisition; a write that carries a lower one than the store's is refused."""
+        """Number raised by every acquisition; a write with a lower number than the store's is refused."""
         return self._number
 
     async def renew(self) -> None:
-        """Hold it for another `ttl_s`; raises LeaseLostError if another holder took it."""
+        """Extend the lease by `ttl_s`; raise LeaseLostError if another holder took it."""
         if not await self._session._do(lambda talk: _hold(talk, self._number, time.monotonic() + self._ttl_s)):
             raise LeaseLostError(
                 f"the lease number {self._number} has been taken by another holder",
@@ -294,7 +296,7 @@ class ReferenceLease:
             )
 
     async def release(self) -> None:
-        """Give it up. Doing so twice, or after it was lost, does nothing."""
+        """Release the lease. Releasing twice, or a lost lease, does nothing."""
         if not self._session._closed:
             await self._session._do(lambda talk: _hold(talk, self._number, 0.0))
 
@@ -308,7 +310,7 @@ class ReferenceLease:
 
 
 def _acquire(talk: StoredConversation, ttl_s: float) -> int | None:
-    """The number of a new lease, or None while somebody holds one."""
+    """Return the number of a new lease, or None while it is held."""
     now = time.monotonic()  # the store's clock is this process's own, and no step of the wall clock moves it
     if talk.fence.held_until > now:
         return None
@@ -318,7 +320,7 @@ def _acquire(talk: StoredConversation, ttl_s: float) -> int | None:
 
 
 def _hold(talk: StoredConversation, number: int, until: float) -> bool:
-    """Move the end of a lease, if it is still the newest one."""
+    """Move the end of a lease, if it is still the newest."""
     if talk.fence.number != number:
         return False
     talk.fence.held_until = until
@@ -335,7 +337,7 @@ def _number(lease: Lease | None) -> int | None:
 
 
 def _decode_items(encoded: Sequence[bytes], unreported: Sequence[str] = ()) -> list[Item]:
-    """The items, outside the lock; and a word in the log about records that are none, without their content (A14)."""
+    """Decode items outside the lock; log corrupt records, without their content (A14)."""
     for place in unreported:
         _log.warning("corrupt record %s was left where it is and left out of the history; see corrupt_records()", place)
     return [decode(data) for data in encoded]

@@ -1,9 +1,9 @@
-"""Conversations kept in plain Python structures: the reference that every other store is compared with.
+"""Conversations in plain Python structures: the reference for every other store.
 
-A conversation is a list of rows in the order they are read. A row has a number that is never used again, so the
-numbers of the newest row and of the newest valid row tell whether the history moved, whoever moved it: that is the
-head (B2). Replacing or restoring gives every row of the new history a fresh number; popping and rewinding only ever
-remove from the end. So if the two rows a head names are still there, everything before them is untouched.
+A conversation is a list of rows in reading order. A row has a number that is never used again, so the numbers of the
+newest row and of the newest valid row tell whether the history moved, whatever moved it: that is the head (B2).
+Replacing or restoring gives every row of the new history a fresh number; popping and rewinding only ever remove from
+the end. So if the two rows a head names are still there, everything before them is untouched.
 
 Everything here is synchronous and assumes that the caller holds the store's lock; nothing here waits, reads a file or
 knows a loop. Items are kept as bytes, so nothing is shared with the caller (A17).
@@ -40,7 +40,7 @@ TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stored record. `replaces` names the generation it stands in for; None means it was appended."""
+    """A stored record. `replaces` names the generation it replaces; None for an appended row."""
 
     id: int
     data: bytes
@@ -61,7 +61,7 @@ class ReferenceGeneration:
 
 @dataclass(slots=True)
 class WriterCount:
-    """How many items a writer has had accepted, and the digest of each, as far as the session was not cleared since."""
+    """Number of a writer's accepted items, and the digest of each since the last clearing of the session."""
 
     count: int = 0
     digests: dict[int, bytes] = field(default_factory=dict)
@@ -69,14 +69,14 @@ class WriterCount:
 
 @dataclass(slots=True)
 class Fence:
-    """The newest lease: its number, and until when it is held by the store's clock (0: given up)."""
+    """The newest lease: its number, and its expiry by the store's clock (0: released)."""
 
     number: int = 0
     held_until: float = 0.0
 
 
 class StoredConversation:
-    """Everything stored for one session id, and every way it can change."""
+    """State of a session, with all its changes."""
 
     def __init__(self, store: ReferenceStore) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class StoredConversation:
     # --- reading ------------------------------------------------------------------------------
 
     def items(self, limit: int | None = None) -> list[bytes]:
-        """The latest `limit` valid items (None: all), oldest first."""
+        """Return the latest `limit` valid items (None: all), oldest first."""
         newest_first = (row.data for row in reversed(self.rows) if row.fault is None)
         return list(islice(newest_first, None if limit is None else min(limit, len(self.rows))))[::-1]
 
@@ -102,7 +102,7 @@ class StoredConversation:
         return _head(self.rows)
 
     def page(self, before: str | None, limit: int) -> tuple[list[bytes], str | None]:
-        """The `limit` valid items before that row number, and the number that the page before them is asked with."""
+        """Return the `limit` valid items before a row number, and the cursor of the previous page."""
         end = len(self.rows) if before is None else self._page_end(before)
         found: list[Row] = []
         place = end
@@ -127,7 +127,7 @@ class StoredConversation:
         return bisect_left(self.rows, int(before), key=lambda row: row.id)
 
     def corrupt(self) -> list[CorruptRecord]:
-        """Every row that is no item, oldest first."""
+        """Return every corrupt row, oldest first."""
         return [CorruptRecord(str(row.id), row.fault, row.data) for row in self.rows if row.fault is not None]
 
     def report_corrupt(self) -> list[str]:
@@ -136,7 +136,7 @@ class StoredConversation:
         return unreported
 
     def info(self, session_id: str) -> SessionInfo | None:
-        """When it was created and changed; None if nothing is stored."""
+        """Return the times of creation and change; None if nothing is stored."""
         if self.created_at is None or self.updated_at is None:
             return None
         return SessionInfo(session_id, self.created_at, self.updated_at)
@@ -149,7 +149,7 @@ class StoredConversation:
         self._touch()
 
     def add_record(self, data: bytes) -> None:
-        """Append raw bytes, whatever they are: how tests make a record that another program broke."""
+        """Append raw bytes, valid or not: how tests make a record that another program broke."""
         try:
             decode(data)
             fault = None
@@ -163,7 +163,7 @@ class StoredConversation:
     def append(
         self, encoded: Sequence[bytes], digests: Sequence[bytes], writer: str, start: int, expect: Head | None
     ) -> Head:
-        """Append what this writer has not appended yet; see `CanAppend.append`."""
+        """Append the items that this writer has not appended yet; see `CanAppend.append`."""
         known = self.writers.get(writer, WriterCount())
         if not 0 <= start <= known.count:
             raise AppendGapError(
@@ -190,7 +190,7 @@ class StoredConversation:
         return self.head()
 
     def pop(self) -> bytes | None:
-        """Remove the newest valid row; corrupt rows behind it stay where they are."""
+        """Remove the newest valid row; corrupt rows behind it stay."""
         for place in range(len(self.rows) - 1, -1, -1):
             if self.rows[place].fault is None:
                 row = self.rows.pop(place)
@@ -199,7 +199,7 @@ class StoredConversation:
         return None
 
     def rewind(self, writer: str, to: int, expect: Head | None) -> Head:
-        """Remove this writer's items from number `to` on if they are the whole tail."""
+        """Remove a writer's items from number `to` on if they are the whole tail."""
         known = self.writers.get(writer, WriterCount())
         if not 0 <= to <= known.count:
             raise NotFoundError(
@@ -219,7 +219,7 @@ class StoredConversation:
         return self.head()
 
     def _rewind_cut(self, writer: str, to: int) -> int:
-        """Where the writer's tail begins; refuses if something else stands in or behind it."""
+        """Return the begin of the writer's tail; refuse if other rows are in it or behind it."""
 
         def leaves(row: Row) -> bool:
             return row.writer == writer and row.ordinal >= to
@@ -259,7 +259,7 @@ class StoredConversation:
         return self.head()
 
     def restore(self, generation_id: str, expect: Head | None) -> Head:
-        """Put a generation back in place of what replaced it; what that displaces becomes a generation."""
+        """Put a generation back in place of its replacement; the displaced rows become a generation."""
         self.check_head(expect)
         first, since = self._since(generation_id)
         later = {kept.id for kept in self.generations[first:]}
@@ -274,7 +274,7 @@ class StoredConversation:
         return self.head()
 
     def written(self, writer: str) -> list[bytes]:
-        """This writer's valid items that are still kept anywhere, by number."""
+        """Return a writer's valid items kept in any generation, by number."""
         count_now = self.writers.get(writer, WriterCount()).count
         rows = [row for kept in self.generations for row in kept.rows] + self.rows
         mine = {row.ordinal: row.data for row in rows if row.writer == writer and row.fault is None}
@@ -289,9 +289,9 @@ class StoredConversation:
         return [Generation(kept.id, kept.created_at, len(kept.rows)) for kept in reversed(self.generations)]
 
     def _since(self, generation_id: str) -> tuple[int, list[Row]]:
-        """Where the generation stands in the chain, and all that was appended since it was current, in order.
+        """Return the place of a generation in the chain, and all rows appended since it was current, in order.
 
-        Rows that replaced it or a later generation are summaries of something kept; the others were appended.
+        Rows that replaced it or a later generation are summaries of kept rows; all remaining rows were appended.
         """
         first = self._generation(generation_id)
         later = {kept.id for kept in self.generations[first:]}
@@ -299,7 +299,7 @@ class StoredConversation:
         return first, [row for row in rows if row.replaces not in later]
 
     def _without_corrupt_front(self, live: list[Row]) -> tuple[list[Row], list[Row]]:
-        """Corrupt rows that stood among or before what replaced something, and the rest."""
+        """Split off corrupt rows among or before the replacing rows."""
         first = next((place for place, row in enumerate(live) if row.fault is None), len(live))
         return live[:first], live[first:]
 
@@ -322,7 +322,7 @@ class StoredConversation:
         self._touch()
 
     def rows_upto(self, upto: Head) -> int:
-        """How many rows there are up to that head; refuses if any of them has moved since."""
+        """Count the rows up to a head; refuse if any of them has moved since."""
         if upto == Head():
             return 0
         newest = int(upto.value.partition(".")[0]) if upto.value[:1].isdigit() else 0
@@ -334,7 +334,7 @@ class StoredConversation:
     # --- forking ------------------------------------------------------------------------------
 
     def fork_into(self, target: StoredConversation, at: Position | None) -> None:
-        """Make `target`, which must be empty, continue from that position."""
+        """Let the empty conversation `target` continue from a position."""
         timeline = self._timeline(at)
         items = [row for row in timeline if row.fault is None]
         index = len(items) if at is None else at.index
@@ -346,7 +346,7 @@ class StoredConversation:
         target._take(items[:index], self._counts_at(items[index:]))
 
     def _pointable(self, at: Position) -> list[Row]:
-        """The valid rows that a position may point into."""
+        """Return the valid rows to which a position may point."""
         rows = self.rows if at.generation is None else self.generation_rows(at.generation)
         return [row for row in rows if row.fault is None]
 
@@ -357,7 +357,7 @@ class StoredConversation:
         return [*self.generation_rows(at.generation), *since]
 
     def _counts_at(self, excluded: list[Row]) -> dict[str, WriterCount]:
-        """Each writer's count as of a point with these rows behind it: its lowest ordinal there, else all it wrote."""
+        """Return each writer's count before these rows: its lowest ordinal among them, else its total."""
         lowest: dict[str, int] = {}
         for row in excluded:
             if row.writer is not None:
@@ -377,12 +377,12 @@ class StoredConversation:
     # --- fences and times ------------------------------------------------------------------------------
 
     def check_head(self, expect: Head | None) -> None:
-        """Refuse if the session is not where the caller believes it is (B2)."""
+        """Refuse if the session is not at the expected head (B2)."""
         if expect is not None and expect != self.head():
             raise self._conflict_error(expect)
 
     def check_lease(self, number: int | None) -> None:
-        """Refuse a write under a lease that somebody else has taken since (B7)."""
+        """Refuse a write under a lease that another holder has taken since (B7)."""
         if number is not None and number < self.fence.number:
             raise LeaseLostError(
                 f"the lease number {number} was taken over by number {self.fence.number}",
@@ -415,7 +415,7 @@ def _head(rows: Sequence[Row], end: int | None = None) -> Head:
 
 
 class ReferenceStore:
-    """What several `ReferenceSession` objects can share: conversations, runs, one lock and one row of numbers."""
+    """Shared state of several `ReferenceSession` objects: conversations, runs, a lock and a sequence of numbers."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -425,15 +425,15 @@ class ReferenceStore:
         _stores.add(self)
 
     def next_id(self) -> int:
-        """A number that was never given before."""
+        """Return a new unique number."""
         return next(self._numbers)
 
     def now(self) -> datetime:
-        """The wall clock, which orders nothing."""
+        """Return the wall clock's time, which orders nothing."""
         return datetime.fromtimestamp(time.time(), UTC)
 
     def conversation(self, session_id: str) -> StoredConversation:
-        """The conversation of that id, made if there is none; the caller holds the lock."""
+        """Return the conversation of an id, created if missing; the caller holds the lock."""
         found = self.conversations.get(session_id)
         if found is None:
             found = self.conversations[session_id] = StoredConversation(self)
@@ -450,8 +450,8 @@ class ReferenceStore:
             self.conversation(session_id).add_record(data)
 
     def run_store(self) -> ReferenceRunStore:
-        """The runs kept in this store."""
-        return self._runs  # without the lock: whoever asks may be in a loop, which must not wait for a stalled store
+        """Return the runs kept in this store."""
+        return self._runs  # without the lock: the caller may be in a loop, which must not wait for a stalled store
 
 
 # --- os.fork ------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Checks: functions that prove one clause each, found by the clause they name.
+"""Checks: functions that each prove a clause, registered under its id.
 
-A check takes a `Lab` and either returns, which means that it saw the clause kept, or raises `ClauseBroken` with what it
-saw. `needs` are the abilities and hooks it cannot do without; a backend that lacks one is not accused of anything.
+A check takes a `Lab` and either returns, which means that it saw the clause kept, or raises `ClauseBroken` with its
+observation. `needs` are the required abilities and hooks; a backend without one of them is not accused of anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ClauseBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One way to see whether a clause is kept."""
+    """A way to see whether a clause is kept."""
 
     clause_id: str
     name: str
@@ -44,7 +44,7 @@ class Check:
     needs: tuple[str, ...]
 
     def missing(self, backend: Backend, abilities: frozenset[str]) -> str | None:
-        """Why this check cannot be made on that backend; None if it can."""
+        """Return the reason why a backend cannot be checked, or None."""
         ability = CLAUSES[self.clause_id].ability
         wanted = self.needs if ability is None else (ability, *self.needs)
         if backend.permitted is not None:
@@ -69,7 +69,7 @@ _WITHHELD = {
     "port": "a store is asked for steps by names that others may use",
     "peer": "the OpenAI Agents SDK would have to write beside it",
 }
-"""Why a check is not made on a store that others use (`Backend.permitted`), by what it needs."""
+"""Reasons against a check on a shared store (`Backend.permitted`), by need."""
 
 
 _FLAGS = {
@@ -113,7 +113,7 @@ CHECKS: dict[str, list[Check]] = {}
 
 
 def proves(clause_id: str, *needs: str) -> Callable[[Body], Body]:
-    """Register a function as a check of that clause."""
+    """Register a function as a check of a clause."""
     clause(clause_id)
 
     def register(body: Body) -> Body:

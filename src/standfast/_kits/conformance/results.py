@@ -1,4 +1,4 @@
-"""What came of a check, and what a clause is worth after all of its checks."""
+"""Outcome of a check, and the value of a clause after all of its checks."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one check: kept, broken or left out; `detail` says what was seen or why it was not made."""
+    """Outcome of a check: kept, broken or left out; `detail` is the observation or the reason."""
 
     clause_id: str
     check: str
     value: str
     detail: str = ""
     has_hung: bool = False
-    """Whether it is broken because the check did not come back in time; on a slow machine that may prove nothing."""
+    """True if it counts as broken because of a timeout; on a slow machine that may prove nothing."""
 
 
 def excuse(backend: Backend, clause_id: str) -> str | None:
-    """Why the backend's author leaves this clause out; None if it is claimed."""
+    """Return the author's reason for leaving a clause out, or None if claimed."""
     return backend.not_applicable.get(clause_id) or backend.not_claimed.get(clause_id)
 
 
 def value_of(backend: Backend, clause_id: str, results: Iterable[Result]) -> tuple[str, str]:
-    """The value of one clause in a scorecard, and the reason for it where it is not kept."""
+    """Return the value of a clause in a scorecard, and the reason unless kept."""
     if clause_id in backend.not_applicable:
         return NOT_APPLICABLE, backend.not_applicable[clause_id]
     if clause_id in backend.not_claimed:
@@ -44,5 +44,5 @@ def value_of(backend: Backend, clause_id: str, results: Iterable[Result]) -> tup
         return KEPT, ""
     reasons = "; ".join(dict.fromkeys(result.detail for result in mine))
     if backend.permitted is not None:
-        return NOT_RUN, reasons  # on a store that others use, that it was not looked at says nothing about the store
+        return NOT_RUN, reasons  # on a shared store, a missing check says nothing about the store
     return NOT_CLAIMED, reasons or f"the kit has no check of {CLAUSES[clause_id].title}"

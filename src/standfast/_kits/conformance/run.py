@@ -1,7 +1,7 @@
-"""Make checks and say what came of them.
+"""Runner of checks.
 
 Each check runs in a thread of its own with a time limit, so that a backend that hangs is reported like any other that
-breaks its word. `check` is the whole kit as a function; the pytest suite calls the same `run_check`.
+breaks its promise. `check` is the whole kit as a function; the pytest suite calls the same `run_check`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from standfast._src.sessions.protocol import abilities
 
 
 def check(backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None) -> list[Result]:
-    """Make every check of these clauses (none named: all) that can be made on the backend; `only` names one check."""
+    """Run every check of these clauses (none named: all) that the backend supports; `only` names a single check."""
     return [make() for make in prepare_checks(backend, *clause_ids, only=only, options=options)]
 
 
 def prepare_checks(
     backend: Backend, *clause_ids: str, only: str = "", options: Options | None = None
 ) -> list[Callable[[], Result]]:
-    """The same, one function per check, for whoever wants to do something between two of them."""
+    """Return each check of `check` as a function, for a caller that acts between them."""
     backend.check_description()
     declared = declared_abilities(backend)
     found: list[Callable[[], Result]] = []
@@ -53,10 +53,11 @@ def _run_one(backend: Backend, found: Check, options: Options | None) -> Result:
 
 
 def declared_abilities(backend: Backend) -> frozenset[str]:
-    """Return what the backend's sessions declare, "close" if they have one, and "port" if they use a store of the port.
+    """Return the abilities declared by the backend's sessions, "close" if they have it, and "port" if they use a store
+    of the port.
 
-    Looks them up on a session of an empty store. A suite asks for them when it is imported, so a backend that can open
-    a session before its `setup` is not set up here: collecting tests then starts no server.
+    They are read from a session of an empty store. A suite asks for them when it is imported, so a backend that can
+    open a session before its `setup` is not set up here: collecting tests then starts no server.
     """
     with fresh(backend, prepare=not backend.opens_before_setup) as live:
         lab = Lab(live, Check("A1", "declared_abilities", lambda lab: None, ()), Options())
@@ -77,7 +78,7 @@ def run_check(backend: Backend, found: Check, options: Options) -> None:
 
 
 class _Hung(Exception):
-    """A check did not come back; its thread is left behind."""
+    """A check did not return in time; its thread is abandoned."""
 
 
 def _describe_error(error: BaseException) -> str:
@@ -109,7 +110,7 @@ def _body(backend: Backend, found: Check, options: Options) -> None:
 
 
 def _in_thread(work: Callable[[], object], patience_s: float) -> None:
-    """Do the work in a thread and give up on it after a while: a thread that hangs cannot be stopped, only left."""
+    """Run work in a thread with a time limit: a hanging thread cannot be stopped, only abandoned."""
     failures: list[BaseException] = []
 
     def run() -> None:

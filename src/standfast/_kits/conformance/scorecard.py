@@ -30,14 +30,14 @@ _WORDS = {KEPT: "kept", BROKEN: "BROKEN", NOT_APPLICABLE: "n/a", NOT_CLAIMED: "n
 
 @dataclass(slots=True)
 class Entry:
-    """One clause of one backend."""
+    """A clause of a backend."""
 
     value: str = NOT_RUN
     reason: str = ""
     checks: list[Result] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
-        """Count one more check: one that saw it broken decides, one that saw it kept comes next."""
+        """Add the outcome of a check: broken has precedence, then kept."""
         self.checks.append(result)
         if result.value == BROKEN and self.value != BROKEN:
             self.value, self.reason = BROKEN, result.detail
@@ -46,21 +46,21 @@ class Entry:
 
 
 class Scorecard:
-    """What is known about which backend keeps which clause."""
+    """Values of clauses by backend."""
 
     def __init__(self) -> None:
         self._entries: dict[str, dict[str, Entry]] = {}
 
     def entry(self, backend: str, clause_id: str) -> Entry:
-        """The entry of a clause, made if there is none."""
+        """Return the entry of a clause, created if missing."""
         return self._entries.setdefault(backend, {}).setdefault(clause_id, Entry())
 
     def record(self, backend: str, result: Result) -> None:
-        """Add what one check saw."""
+        """Add the outcome of a check."""
         self.entry(backend, result.clause_id).add(result)
 
     def declare(self, backend: Backend, clause_ids: Iterable[str], results: Iterable[Result]) -> None:
-        """Add what a backend's author says about clauses, and checks that cannot be made on it."""
+        """Add a backend's declarations about clauses, and its unsupported checks."""
         left_out = [result for result in results if result.value == LEFT_OUT]
         for clause_id in clause_ids:
             found = self.entry(backend.name, clause_id)
@@ -77,7 +77,7 @@ class Scorecard:
     def of(
         cls, backend: Backend, results: Iterable[Result], parts: str = "ABC", clause_ids: Iterable[str] = ()
     ) -> Scorecard:
-        """The scorecard of one backend from the results of its checks; of these clauses only, if any are named."""
+        """Build the scorecard of a backend from the outcomes of its checks, optionally only for these clauses."""
         from standfast._kits.conformance.catalogue import clauses_of  # with every check: the plugin loads without them
 
         card, results = cls(), list(results)
@@ -99,22 +99,22 @@ class Scorecard:
 
     @property
     def clauses(self) -> list[str]:
-        """The rows: every clause that some backend has a value for."""
+        """Rows: every clause with a value for any backend."""
         return sorted({clause_id for column in self._entries.values() for clause_id in column}, key=sort_key)
 
     def value(self, backend: str, clause_id: str) -> str:
-        """One of the four values, or "not run"."""
+        """Return one of the four values, or "not run"."""
         found = self._entries.get(backend, {}).get(clause_id)
         return NOT_RUN if found is None else found.value
 
     def green(self, backend: str) -> bool:
-        """Whether nothing is broken and nothing unclaimed."""
+        """Return whether no clause is broken or unclaimed."""
         return all(found.value not in (BROKEN, NOT_CLAIMED) for found in self._entries.get(backend, {}).values())
 
     # --- for xdist, JSON and people ---------------------------------------------------------------------
 
     def data(self) -> dict[str, Any]:
-        """Everything, as JSON holds it."""
+        """Return everything as JSON values."""
         return {
             backend: {
                 clause_id: {
@@ -131,7 +131,7 @@ class Scorecard:
         }
 
     def merge(self, data: dict[str, Any]) -> None:
-        """Add what another process knows."""
+        """Add the results of another process."""
         for backend, column in data.items():
             for clause_id, theirs in column.items():
                 mine = self.entry(backend, clause_id)
@@ -147,7 +147,7 @@ class Scorecard:
         return json.dumps(self.data(), indent=2, ensure_ascii=False) + "\n"
 
     def lines(self) -> list[str]:
-        """A table for a terminal, and the reasons below it."""
+        """Format a table for a terminal, with the reasons below it."""
         widths = [max(13, len(name) + 2) for name in self.backends]
         rows = [" " * 34 + "".join(name.ljust(width) for name, width in zip(self.backends, widths, strict=True))]
         for clause_id in self.clauses:
@@ -178,11 +178,11 @@ class Scorecard:
         return "\n".join(out) + "\n"
 
     def html(self, title: str = "Scorecard", facts: Mapping[str, str] | None = None) -> str:
-        """A page of its own for a browser, which loads nothing from elsewhere; `facts` stand above the table."""
+        """Format a self-contained page for a browser; `facts` precede the table."""
         return page(self.data(), title, facts or {})
 
     def _word(self, backend: str, clause_id: str) -> str:
-        """A value for the terminal; with how many checks could be made if that is not all of them."""
+        """Return a value for the terminal, with the number of possible checks if not all."""
         found = self._entries.get(backend, {}).get(clause_id, Entry())
         made = sum(result.value in (KEPT, BROKEN) for result in found.checks)
         partly = found.value == KEPT and made < len(found.checks)

@@ -1,7 +1,7 @@
-"""A scorecard as an HTML page that stands on its own: no script, nothing loaded from elsewhere, every text escaped.
+"""Self-contained HTML page of a scorecard: no script, nothing loaded from elsewhere, every text escaped.
 
-What is shown comes from a store and from errors of its server, so nothing of it is trusted: it is escaped here, and the
-page's own policy forbids everything but its style, should that ever fail.
+Its content comes from a store and from errors of its server, so it is not trusted: it is escaped here, and the page's
+own policy forbids everything but its style, should that ever fail.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def page(data: Mapping[str, Any], title: str, facts: Mapping[str, str]) -> str:
 
 
 def _summarize(column: Mapping[str, Any]) -> str:
-    """How many clauses have which value, in words."""
+    """Count the clauses of each value, in words."""
     counts = dict.fromkeys(_KINDS, 0)
     for entry in column.values():
         counts[entry["value"]] += 1
@@ -91,7 +91,7 @@ def _table(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cell(entry: Mapping[str, Any] | None) -> str:
-    """A value, and behind it what was seen by which check."""
+    """Format a value, and the outcomes of its checks."""
     if entry is None:
         return f'<span class="none">{NOT_RUN}</span>'
     checks = entry["checks"]

@@ -87,7 +87,7 @@ class SQLiteFile(Backend):
             thread.join()
 
     def whole_store(self, *, read_only: bool = False) -> Store:
-        """The file, by its path."""
+        """Open the whole store at the file's path."""
         return open_store(self.path, read_only=read_only)
 
     def damage_newest(self, session_id: str, data: bytes) -> None:
@@ -101,7 +101,7 @@ class SQLiteFile(Backend):
 
     @contextmanager
     def watch_durability(self) -> Iterator[list[str]]:
-        """Ask every connection, as it commits, whether it will wait for the disk."""
+        """Check for every commit that its connection waits for the disk."""
         complaints: list[str] = []
         commits = 0
 
@@ -131,7 +131,7 @@ class SQLiteFile(Backend):
             complaints.append("no commit was seen at all")
 
     def shift_times(self, session_id: str, seconds: float) -> None:
-        """Move every time that the SDK's tables have for the session."""
+        """Move every time of the session in the SDK's tables."""
         by = {"by": f"{seconds:+} seconds", "id": session_id}
         with self._connection() as connection:
             connection.execute(

@@ -131,7 +131,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
         self.heads: list[tuple[Head, Head]] = [(Head(), Head())]
 
     def both(self, what: str, doing: Callable[[Any, int], Awaitable[Any]]) -> tuple[Any, Any]:
-        """Do the same on both sides; the results, or None where both refused with the same kind of error."""
+        """Do the same on both sides; return the results, or None if both refused with the same kind of error."""
         outcomes = [self.runner.run(_outcome(doing(session, side))) for side, session in enumerate(self.pair)]
         seen, wanted = outcomes
         if isinstance(seen, StandfastError) or isinstance(wanted, StandfastError):
@@ -168,7 +168,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
 
     @rule(writer=_writers, size=st.integers(1, 5))
     def append_next(self, writer: str, size: int) -> None:
-        """An append as a calm run makes it."""
+        """Append like a run without faults."""
         start = self.runner.run(self.pair[1].accepted(writer))
         items = [{"role": "user", "content": f"{writer} {n}"} for n in range(start, start + size)]
         self.add_heads(self.both("append", lambda session, side: session.append(items, writer=writer, start=start)))
@@ -195,7 +195,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 6))
     def rewind_the_tail(self, back: int) -> None:
-        """By whoever wrote last: a writer drawn at random is seldom the one that may."""
+        """Rewind by the last writer: a random writer is seldom allowed to."""
         rows = self.pair[1].store.conversation(self.pair[1].session_id).rows
         if rows and rows[-1].writer is not None:
             writer, to = rows[-1].writer, max(0, rows[-1].ordinal + 1 - back)
@@ -205,7 +205,7 @@ class SessionAgainstReference(RuleBasedStateMachine):
     def replace(self, size: int, data: st.DataObject) -> None:
         upto = self.head(data, may_be_none=False)
         if upto[1] == Head() and self.runner.run(self.pair[1].head()) != Head():
-            return  # putting items before everything there is: nobody needs it, and the contract is silent
+            return  # putting items before the whole history: not needed, and the contract is silent
         items = [{"role": "user", "content": f"summary {n}"} for n in range(size)]
         self.add_heads(self.both("replace", lambda session, side: session.replace(items, upto=upto[side])))
 

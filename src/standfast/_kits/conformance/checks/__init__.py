@@ -1,4 +1,4 @@
-"""The checks, by what they look at. Importing this package registers them all."""
+"""The checks, by subject. Importing this package registers them all."""
 
 from standfast._kits.conformance.checks import (
     batches,

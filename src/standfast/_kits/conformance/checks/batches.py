@@ -1,4 +1,4 @@
-"""A5, A6, A8, A9, A10: batches are whole, whoever else is writing, and a refused one was never there."""
+"""A5, A6, A8, A9, A10: batches are whole under concurrent writers, and a refused batch leaves no trace."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ async def a_batch_that_fails_or_is_cancelled_touches_no_other(lab: Lab) -> None:
 def _make_writer(
     lab: Lab, session: Session, name: str, turns: int, size: int
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    """A writer for a thread of its own, with a session object of its own where objects share a history."""
+    """Make a writer for a separate thread, with a separate session object if objects share a history."""
 
     async def write() -> None:
         mine = lab.backend.open(session.session_id) if lab.backend.shared else session
@@ -254,7 +254,7 @@ def _all_succeeded(lab: Lab, outcomes: list[Any], kind: str) -> None:
 
 
 def _in_own_order(lab: Lab, history: list[Any]) -> None:
-    """Each writer's batches stand in the order it wrote them."""
+    """Expect each writer's batches in their order of writing."""
     latest: dict[str, int] = {}
     for item in history:
         name, _, turn = item["batch"].rpartition(" turn ")

@@ -86,7 +86,7 @@ async def a_cancelled_pop_loses_nothing(lab: Lab) -> None:
 
 @proves("A13", "append", "rewind", "replace")
 async def a_cancelled_change_leaves_the_store_as_before_or_after(lab: Lab) -> None:
-    """Append, rewind and replace, each cancelled at every await it has."""
+    """Append, rewind and replace, each cancelled at each of its awaits."""
     before, summary = batch("before", 3), [message("summary")]
     for name in ("append", "rewind", "replace"):
         session = lab.open(f"cancelled {name}")
@@ -153,7 +153,7 @@ async def a_cancelled_caller_gets_control_back_from_a_store_that_stalls(lab: Lab
 
 
 async def _expect_settled(lab: Lab, session: Session, after: str) -> None:
-    """A write that had left for a server is done whole or not at all, and not behind the next one; then start anew."""
+    """Expect an abandoned write to be complete or absent, and not behind the next one; then reset the session."""
     history = await session.get_items()
     lab.same(history[-1], message("next"), f"{after}, then a write")
     lab.expect(not (seen := torn([item for item in history if "batch" in item])), f"{after}: {seen}")
@@ -219,7 +219,7 @@ def _writes(session: Session) -> dict[str, Callable[[], Awaitable[Any]]]:
 
 
 async def _at_once(task: asyncio.Future[Any]) -> float:
-    """Wait for a task that should end at once: for two seconds, and for a loop that turned often in that time.
+    """Wait for a task that should end at once: for two seconds, and for many iterations of the loop in that time.
 
     Counting the loop's turns makes a slow machine wait longer instead of accusing the store.
     """
@@ -249,7 +249,7 @@ async def _sweep(
     judge: Callable[[str, Cut], Awaitable[None]],
     moments: int,
 ) -> None:
-    """Cancel an operation at every await it has, each at several moments of that wait, and judge what each leaves."""
+    """Cancel an operation at each of its awaits, at several moments of the wait, and judge each result."""
 
     async def soon(work: Awaitable[T], what: str) -> T:
         try:

@@ -1,4 +1,4 @@
-"""A14: a record that is no JSON object hides nothing, deletes nothing, and stays."""
+"""A14: a corrupt record hides nothing, deletes nothing, and stays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CORRUPT: dict[str, bytes] = {
 
 
 def _corrupt(lab: Lab) -> dict[str, bytes]:
-    """The records that can stand in this store at all."""
+    """Return the corrupt records that this store can hold."""
     return {kind: data for kind, data in CORRUPT.items() if lab.backend.any_bytes or kind != "invalid UTF-8"}
 
 

@@ -1,4 +1,4 @@
-"""A5, A6, A23 and B1, B3 when the process dies: children killed inside their writes, and disks that are full.
+"""A5, A6, A23 and B1, B3 after a crash: children killed inside their writes, and full disks.
 
 A round counts only if the kill landed inside a write: the child had said that it began and not that it was done. Where
 in the write it lands is left to chance, spread over the time that a write takes here.
@@ -23,7 +23,7 @@ ATTEMPTS_PER_ROUND = 12
 
 
 async def killed_inside(lab: Lab, begin: Callable[[int], Child], judge: Callable[[int, int], Awaitable[None]]) -> None:
-    """Kill a child inside a write, round after round; `judge(round, n)` looks at what its write number n has left."""
+    """Kill a child inside a write, round after round; `judge(round, n)` checks the effects of its write number n."""
     chance = random.Random(lab.backend.unique)
     landed = 0
     for attempt in range(lab.options.rounds * ATTEMPTS_PER_ROUND):
@@ -38,10 +38,10 @@ async def killed_inside(lab: Lab, begin: Callable[[int], Child], judge: Callable
 
 
 def _one_kill(child: Child, chance: random.Random) -> int | None:
-    """The number of the write that the child was killed in; None if it was between two.
+    """Kill the child; return the number of the write it was in, or None between two writes.
 
-    The child writes without a pause, so that wherever the kill lands it is most likely inside a write, and as likely
-    in its last microsecond as in its first: no timing of ours is fine enough to aim.
+    The child writes without a pause, so that wherever the kill lands it is most likely inside a write, and as likely in
+    its last microsecond as in its first: no timing from outside is fine enough to aim.
     """
     with child:
         assert child.next() == {"ready": True}

@@ -147,7 +147,7 @@ async def pages_leave_corrupt_records_out(lab: Lab) -> None:
 
 @proves("B8")
 async def a_page_costs_what_it_holds_not_what_the_history_holds(lab: Lab) -> None:
-    """A hundred times the history; a page may take twenty times as long before it counts as growing with it."""
+    """Compare with a hundred times the history; only a factor of twenty in time counts as growth."""
     small, large = lab.open("small"), lab.open("large")
     await small.add_items(batch("history", 200))
     for number in range(10):

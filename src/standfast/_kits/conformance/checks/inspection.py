@@ -1,4 +1,4 @@
-"""B11 to B15: what a store shows people: records, a watch, search, holders, origins and usage."""
+"""B11 to B15: views of a store for people: records, watch, search, holders, origins and usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""B7: one holder at a time, and a holder that lost its lease writes nothing."""
+"""B7: one holder at a time; a holder without its lease writes nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Remembered:
-    """A lease of which only the number is left: what a holder that lapsed without noticing goes on writing with."""
+    """The number of a lost lease: a holder that lapsed without noticing continues to write with it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 async def take_unrenewed_lease(session: CanLease, ttl_s: float) -> Remembered:
-    """A lease that nobody renews: a store may renew one for as long as its object lives, so the object goes."""
+    """Take a lease without renewal: a store may renew one for the life of its object, so the object is dropped."""
     lease = await session.lease(ttl_s=ttl_s, wait_s=0)
     number = lease.number
     del lease
@@ -70,7 +70,7 @@ async def a_write_under_a_lost_lease_is_refused(lab: Lab) -> None:
     lab.same(await session.accepted("first"), 1, "writes under a lost lease, by the count")
     await other.append([message(2)], writer="second", start=0, lease=second)
     await second.renew()
-    await session.add_items([message("plain")])  # those who know no lease are not blocked
+    await session.add_items([message("plain")])  # writers without a lease are not blocked
     await session.append([message(3)], writer="third", start=0)
     wanted = [message(0), message(2), message("plain"), message(3)]
     await lab.holds(session, wanted, "writes with the newest lease and with none")

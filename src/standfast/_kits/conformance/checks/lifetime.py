@@ -1,4 +1,4 @@
-"""A15, A19 to A22: names, closing, expiry, and what sessions hold on to."""
+"""A15, A19 to A22: names, closing, expiry, and resources of sessions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def closing_twice_is_allowed_and_use_after_it_says_so(lab: Lab) -> None:
 
 
 def _opens_something(session: object) -> bool:
-    """Whether close is more than the base class's, which has nothing to release."""
+    """Return whether `close` is overridden: the base class's has nothing to release."""
     return "close" in vars(type(session)) or any(
         "close" in vars(kind) for kind in type(session).__mro__[1:] if kind.__name__ not in ("SessionABC", "object")
     )

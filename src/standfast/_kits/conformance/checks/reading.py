@@ -1,4 +1,4 @@
-"""A1 to A4: what is read, how much of it, and in which order."""
+"""A1 to A4: content, amount and order of reads."""
 
 from __future__ import annotations
 

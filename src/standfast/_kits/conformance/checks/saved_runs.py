@@ -1,4 +1,4 @@
-"""C12: what a store of saved runs promises: one owner per revision, repeats that are known, logs in order."""
+"""C12: promises of a store of saved runs: one owner per revision, recognised repeats, logs in order."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def pruning_leaves_a_run_that_has_something_to_tell(lab: Lab) -> None:
 
 
 class _Down(Exception):
-    """What the model of a check fails with."""
+    """Failure of a check's model."""
 
 
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}

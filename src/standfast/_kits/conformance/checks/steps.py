@@ -1,7 +1,7 @@
-"""What the port asks of a store, asked directly: refused steps, effects in their order, marks, listings.
+"""Direct checks of the storage port: refused steps, effects in their order, marks, listings.
 
-The rules look before they write, so that a store which takes a refused step in part, or answers it wrongly, is found
-out only where two processes meet. Here it is asked as if they had.
+The rules read before they write, so that a store which takes a refused step in part, or answers it wrongly, is only
+noticed when two processes meet. These checks simulate such a meeting.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _ask(question: Ask) -> Plan[Answer]:
 
 
 async def _apply_changes(session: StoredSession, *changes: KeyUpdate) -> Answer:
-    """What the store answers to a step."""
+    """Return the store's answer to a step."""
     return await session.changed(partial(_ask, list(changes)))
 
 
@@ -112,7 +112,7 @@ async def a_step_of_which_a_later_condition_fails_changes_nothing_and_says_what_
 
 @proves("B2", "port")
 async def no_mark_stands_for_two_histories(lab: Lab) -> None:
-    """Also where rows that were popped by callers who left are put back, one by one, while others write."""
+    """Check marks also when popped rows of abandoned calls are put back, one by one, between other writes."""
     session = lab.open()
     await _apply_changes(session, KeyUpdate(SESSION, push=_new(1, 2, 3, 4), touch=True))
     rows = await _rows(session)

@@ -1,4 +1,4 @@
-"""A17 and A18: what was stored comes back as it was, under the id it was stored for."""
+"""A17 and A18: stored values read back equal, under their own session id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""B16 and B17: a whole store, looked into and opened to be read; saved runs seen and decided without their agents."""
+"""B16 and B17: inspection of a whole store, read-only opening; saved runs read and decided without their agents."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ async def what_all_sessions_cost_is_summed(lab: Lab) -> None:
 
 
 async def _read(session: AnySession) -> dict[str, Any]:
-    """What a session shows, without what belongs to one store: ids of generations, cursors, times of rows."""
+    """Return a session's readable content, without parts specific to a store: ids of generations, cursors, times of
+    rows.
+    """
     generations = await session.generations()
     records = (await session.records()).records
     return {
@@ -160,7 +162,7 @@ def _trace(folder: Path) -> dict[str, tuple[str, int]]:
 @proves("B16", "list")
 async def a_store_that_is_only_read_refuses_every_change_and_leaves_no_trace(lab: Lab) -> None:
     names = await _fill_store(lab)
-    await lab.close()  # at rest: whoever writes has files of its own open
+    await lab.close()  # at rest: a writer has files of its own open
     before = _trace(lab.backend.folder)
     store = lab.store(read_only=True)
     async with store:
@@ -194,7 +196,7 @@ def _call(call_id: str, amount: int) -> Item:
 
 
 def _build_paused_run(session_id: str, *amounts: int) -> Run:
-    """A run whose model asked to pay, and that waits for a person; made of data alone."""
+    """Build a run whose model asked to pay, and that waits for a person; made of data alone."""
     run = begin(run_id="run", agent="clerk", input_items=[message("Pay.")], owner=Owner("session", session_id))
     items = [_call(f"c{number}", amount) for number, amount in enumerate(amounts)]
     calls = tuple(Call(item["call_id"], "pay", "tool", item["arguments"], call_digest(item)) for item in items)
