@@ -30,7 +30,6 @@ FAMILIES = {
     "voice pipelines",
     "sessions on MongoDB",
     "sessions on Dapr",
-    "hosted tracing export",
 }
 # ... and, besides, with its reason; the guide to moving has both.
 DEVIATIONS = {

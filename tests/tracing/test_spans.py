@@ -218,13 +218,13 @@ async def test_processors_are_told_whether_or_not_opentelemetry_is_set_up(told: 
     listening = Listening()
     add_trace_processor(listening)
     await Runner.run(agent(), "hi")
-    assert listening.kinds == ["begin", "generation", "agent", "end"]
+    assert listening.kinds == ["begin", "generation", "turn", "agent", "task", "end"]
     await Runner.run(agent(), "hi", run_config=told.config)
-    assert listening.kinds[4:] == ["begin", "generation", "agent", "end"]
+    assert listening.kinds[6:] == listening.kinds[:6]
     assert told.parents() == {"chat": "invoke_agent clerk", "invoke_agent clerk": None}
     set_trace_processors([])
     await Runner.run(agent(), "hi")
-    assert len(listening.kinds) == 8
+    assert len(listening.kinds) == 12
 
 
 async def test_a_provider_of_the_sdks_kind_is_told_through_its_processors():
@@ -237,7 +237,7 @@ async def test_a_provider_of_the_sdks_kind_is_told_through_its_processors():
     try:
         set_trace_provider(Provider())
         await Runner.run(agent(), "hi")
-        assert listening.kinds == ["begin", "generation", "agent", "end"]
+        assert listening.kinds == ["begin", "generation", "turn", "agent", "task", "end"]
     finally:
         set_trace_provider(before)
 

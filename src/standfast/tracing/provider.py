@@ -11,6 +11,7 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.tracing.spans import DefaultTraceProvider, TraceProvider
+    from standfast._src.tracing.trace_records import SynchronousMultiTracingProcessor
 
-__all__ = ["DefaultTraceProvider", "TraceProvider"]
+__all__ = ["DefaultTraceProvider", "SynchronousMultiTracingProcessor", "TraceProvider"]
 __getattr__, __dir__ = lazy(__name__)

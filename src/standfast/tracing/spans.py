@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.trace_records import Span, SpanError, TSpanData
+    from standfast._src.tracing.trace_records import NoOpSpan, Span, SpanError, SpanImpl, TSpanData
 
-__all__ = ["Span", "SpanError", "TSpanData"]
+__all__ = ["NoOpSpan", "Span", "SpanError", "SpanImpl", "TSpanData"]
 __getattr__, __dir__ = lazy(__name__)

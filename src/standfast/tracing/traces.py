@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.trace_records import Trace
+    from standfast._src.tracing.trace_records import NoOpTrace, Trace, TraceImpl
 
-__all__ = ["Trace"]
+__all__ = ["NoOpTrace", "Trace", "TraceImpl"]
 __getattr__, __dir__ = lazy(__name__)

@@ -147,7 +147,8 @@ class RunConfig:
     tracing: Any = None
     """`{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one.
 
-    The SDK's `{"api_key": ...}` is taken and has no effect: traces go where the provider sends them.
+    `{"api_key": ...}` is the SDK's: trace processors find it on each trace and span. With
+    `{"include_task_and_turn_spans": False}` processors are given no task and turn spans.
     """
 
     trace_include_sensitive_data: bool = field(default_factory=_trace_content_by_default)
@@ -267,8 +268,9 @@ def _has(*attributes: str) -> Callable[[Any], bool]:
 
 
 def _is_tracing(value: object) -> bool:
-    # "api_key" is the SDK's: traces go where the OpenTelemetry provider sends them, so it is taken and not used.
-    return value is None or (isinstance(value, Mapping) and set(value) <= {"tracer_provider", "api_key"})
+    # "api_key" is the SDK's: it is for processors that send traces themselves, and reaches them with each trace.
+    known = {"tracer_provider", "api_key", "include_task_and_turn_spans"}
+    return value is None or (isinstance(value, Mapping) and set(value) <= known)
 
 
 def _is_guardrail_list(value: object) -> bool:

@@ -9,8 +9,18 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "TracingConfig",
         "TracingExporter",
     ),
+    "_src.tracing.backend_exporter": (
+        "BackendSpanExporter",
+        "default_exporter",
+        "default_processor",
+    ),
     "_src.tracing.trace_records": (
+        "NoOpSpan",
+        "NoOpTrace",
         "Scope",
+        "SpanImpl",
+        "SynchronousMultiTracingProcessor",
+        "TraceImpl",
         "TSpanData",
         "gen_group_id",
         "time_iso",

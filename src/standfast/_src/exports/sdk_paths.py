@@ -203,15 +203,16 @@ DOORS: dict[str, str] = {
     "transcription_span turn_span",
     "tracing.logger": "logger",
     "tracing.processor_interface": "TracingExporter TracingProcessor",
-    "tracing.processors": "BatchTraceProcessor ConsoleSpanExporter",
-    "tracing.provider": "DefaultTraceProvider TraceProvider",
+    "tracing.processors": "BackendSpanExporter BatchTraceProcessor ConsoleSpanExporter default_exporter "
+    "default_processor",
+    "tracing.provider": "DefaultTraceProvider SynchronousMultiTracingProcessor TraceProvider",
     "tracing.scope": "Scope",
     "tracing.setup": "get_trace_provider set_trace_provider",
     "tracing.span_data": "AgentSpanData CustomSpanData FunctionSpanData GenerationSpanData GuardrailSpanData "
     "HandoffSpanData MCPListToolsSpanData ResponseSpanData SpanData SpeechGroupSpanData SpeechSpanData TaskSpanData "
     "TranscriptionSpanData TurnSpanData",
-    "tracing.spans": "Span SpanError TSpanData",
-    "tracing.traces": "Trace",
+    "tracing.spans": "NoOpSpan Span SpanError SpanImpl TSpanData",
+    "tracing.traces": "NoOpTrace Trace TraceImpl",
     "tracing.util": "gen_group_id gen_span_id gen_trace_id time_iso",
 }
 """Module paths that the OpenAI Agents SDK documents, to the names it has there. Programs that import them keep working

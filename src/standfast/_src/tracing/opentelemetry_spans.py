@@ -26,7 +26,7 @@ from standfast._src.base.errors import SettingTypeError
 from standfast._src.items.items import ItemHelpers, ModelResponse, to_plain
 from standfast._src.items.usage import Usage
 from standfast._src.tracing import tracing_switch as telemetry_switch
-from standfast._src.tracing.run_trace import RunSpanRecord, TracedConfig, record_of
+from standfast._src.tracing.run_trace import EffectRecord, RunRecord, TracedConfig
 from standfast._src.tracing.trace_records import processors
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ class RunTracer:
     def __init__(self, tracer: trace.Tracer, config: TracedConfig) -> None:
         self._tracer, self.config = tracer, config
         self.content: bool = config.trace_include_sensitive_data
+        self._run_record: RunRecord | None = None
 
     def under(self, config: TracedConfig) -> RunTracer | None:
         """Whoever traces a nested run, which may have a config of its own."""
@@ -184,7 +185,11 @@ class RunTracer:
         attributes = _STARTS[kind](facts, self.config, self.content)
         if kind in OPERATIONS:
             attributes[OPERATION] = OPERATIONS[kind]
-        record = record_of(kind, facts, self.config, content=self.content)
+        record: RunRecord | EffectRecord | None = None
+        if processors and kind == "run":
+            record = self._run_record = RunRecord(facts, self.config, content=self.content)
+        elif processors:
+            record = EffectRecord(kind, facts, self._run_record, content=self.content)
         title = f"{SPAN_NAMES[kind]} {name}".rstrip()
         return RunSpan(self._tracer, kind, title, attributes, self.content, record)
 
@@ -199,7 +204,7 @@ class RunSpan:
         name: str,
         attributes: Attributes,
         content: bool,
-        record: RunSpanRecord | None,
+        record: RunRecord | EffectRecord | None,
     ) -> None:
         self._tracer, self._kind, self._name, self._attributes = tracer, kind, name, attributes
         self._content, self._record = content, record

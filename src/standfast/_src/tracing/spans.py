@@ -1,4 +1,4 @@
-"""Spans of a program's own around its runs, under the names that the OpenAI Agents SDK has for them.
+"""Spans of a program's own around its runs, under the names of the OpenAI Agents SDK.
 
 `trace("Support desk")` groups runs under one span, `custom_span("fetch invoice")` marks a piece of work. Both are
 OpenTelemetry spans; where they go is what the application told OpenTelemetry. Processors of the SDK's kind
@@ -37,8 +37,12 @@ from standfast._src.tracing.trace_records import (
     Trace,
     TracingProcessor,
     TSpanData,
+    gen_group_id,
+    gen_span_id,
     gen_trace_id,
+    make_span,
     processors,
+    time_iso,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class OtelBridge:
-    """The OpenTelemetry span of a record; nothing happens where nobody traces."""
+    """OpenTelemetry span of a record; without a tracer it does nothing."""
 
     def __init__(
         self, name: str, attributes: Mapping[str, Any], tracer: otel.Tracer, above: OtelBridge | None = None
@@ -56,34 +60,34 @@ class OtelBridge:
         self._attached: Any = None
 
     def start(self) -> None:
-        """Begin the span, inside what is current or what was given."""
+        """Begin the span below the current or the given span."""
         above = None if self._above is None else self._above._span
         place = None if above is None else otel.set_span_in_context(above)
         attributes = telemetry.present(self._attributes)
         self._span = self._tracer.start_span(self._name, context=place, attributes=attributes)
 
     def enter(self) -> None:
-        """Make it the current one of this task."""
+        """Make the span current in this task."""
         self._attached = context.attach(otel.set_span_in_context(self._span))
 
     def leave(self) -> None:
-        """Let what was current before be current again."""
+        """Restore the previous current span."""
         if self._attached is not None:
             context.detach(self._attached)
             self._attached = None
 
     def fail(self, error: BaseException) -> None:
-        """Mark it as failed by this, without what the error says."""
+        """Mark the span as failed by an exception, without its text."""
         telemetry.mark_failed(self._span, error, content=False)
 
     def say(self, error: Mapping[str, Any]) -> None:
-        """Mark it as failed, in the program's own words."""
+        """Mark the span as failed, in the program's own words."""
         if self._span is not None:
             self._span.set_status(StatusCode.ERROR, str(error.get("message", "")))
             self._span.set_attributes(telemetry.prefix_attributes(telemetry.DATA, error.get("data")))
 
     def end(self) -> None:
-        """End it."""
+        """End the span."""
         self._span.end()
 
 
@@ -115,7 +119,18 @@ def trace(
             **telemetry.prefix_attributes(telemetry.METADATA, metadata),
         }
         bridge = OtelBridge(f"{telemetry.WORKFLOW_OPERATION} {workflow_name}", attributes, tracer)
-    return Trace(workflow_name, trace_id, group_id, metadata, disabled=disabled, bridge=bridge, tracer=tracer)
+    key = (tracing or {}).get("api_key")
+    return Trace(
+        workflow_name,
+        trace_id,
+        group_id,
+        metadata,
+        processors,
+        key,
+        disabled=disabled,
+        bridge=bridge,
+        tracer=tracer,
+    )
 
 
 def _span(
@@ -130,7 +145,7 @@ def _span(
     name = getattr(data, "name", None) or data.type
     above = getattr(parent, "_bridge", None)
     bridge = None if tracer is None else OtelBridge(name, attributes or {}, tracer, above)
-    return Span(data, span_id=span_id, parent=parent, bridge=bridge, told=not is_off)
+    return make_span(data, span_id=span_id, parent=parent, bridge=bridge, told=not is_off)
 
 
 def custom_span(
@@ -301,57 +316,75 @@ def _tracer(tracing: Mapping[str, Any] | None) -> otel.Tracer | None:
 
 
 def get_current_trace() -> Trace | None:
-    """The trace that this task is in; None outside of any."""
+    """Return the current trace of this task, or None."""
     return Scope.get_current_trace()
 
 
 def get_current_span() -> Span[Any] | None:
-    """The span that this task is in; None outside of any."""
+    """Return the current span of this task, or None."""
     return Scope.get_current_span()
 
 
 def flush_traces() -> None:
-    """Send the spans that wait: in the processors, and in the global tracer provider if it lets spans wait."""
-    processors.tell("force_flush")
+    """Flush the processors and the global tracer provider."""
+    processors.force_flush()
     flush = getattr(otel.get_tracer_provider(), "force_flush", None)
     if flush is not None:
         flush()
 
 
 def set_tracing_export_api_key(api_key: str) -> None:
-    """Accepted and without effect: traces do not go to OpenAI.
+    """Set the key of `default_exporter`.
 
-    Whoever receives them has its own key, which is given to the OpenTelemetry exporter or the processor.
+    Traces go to OpenAI only after `add_trace_processor(default_processor())`.
     """
+    from standfast._src.tracing.backend_exporter import default_exporter
+
+    default_exporter().set_api_key(api_key)
 
 
 def add_trace_processor(span_processor: TracingProcessor) -> None:
-    """Tell this processor of every trace and span from now on, those of runs included."""
-    processors.add(span_processor)
+    """Add a processor of every trace and span from now on, including those of runs."""
+    _own_provider.register_processor(span_processor)
 
 
-def set_trace_processors(span_processors: Sequence[TracingProcessor]) -> None:
-    """Tell these processors, and no others that were added before. OpenTelemetry's are not touched."""
-    processors.replace(span_processors)
+def set_trace_processors(processors: Sequence[TracingProcessor]) -> None:
+    """Replace all processors added before. OpenTelemetry's are not touched."""
+    _own_provider.set_processors(list(processors))
 
 
 class TraceProvider:
-    """Makes traces and spans and knows the processors. `get_trace_provider` gives the one of this process."""
+    """Maker of traces and spans, with the processors. `get_trace_provider` returns that of this process."""
+
+    def __init__(self) -> None:
+        self._multi_processor = processors
 
     def register_processor(self, processor: TracingProcessor) -> None:
-        """The same as `add_trace_processor`."""
-        add_trace_processor(processor)
+        """Do what `add_trace_processor` does."""
+        self._multi_processor.add_tracing_processor(processor)
 
     def set_processors(self, processors: list[TracingProcessor]) -> None:
-        """The same as `set_trace_processors`."""
-        set_trace_processors(processors)
+        """Do what `set_trace_processors` does."""
+        self._multi_processor.set_processors(processors)
+
+    def gen_trace_id(self) -> str:
+        """Make an id for a trace."""
+        return gen_trace_id()
+
+    def gen_span_id(self) -> str:
+        """Make an id for a span."""
+        return gen_span_id()
+
+    def gen_group_id(self) -> str:
+        """Make an id for a group of traces."""
+        return gen_group_id()
 
     def get_current_trace(self) -> Trace | None:
-        """The trace that this task is in."""
+        """Return the current trace of this task."""
         return get_current_trace()
 
     def get_current_span(self) -> Span[Any] | None:
-        """The span that this task is in."""
+        """Return the current span of this task."""
         return get_current_span()
 
     def set_disabled(self, disabled: bool) -> None:
@@ -382,23 +415,21 @@ class TraceProvider:
 
     def time_iso(self) -> str:
         """Now, as traces write it."""
-        from standfast._src.tracing.trace_records import time_iso
-
         return time_iso()
 
     def force_flush(self) -> None:
         """The same as `flush_traces`."""
         flush_traces()
 
-    def shutdown(self) -> None:
-        """Tell the processors that the program ends."""
-        processors.tell("shutdown")
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Shut the processors down, within `timeout` seconds where they support it."""
+        self._multi_processor.shutdown(timeout)
 
 
 DefaultTraceProvider = TraceProvider
 """The SDK's name for the provider that is there without being set."""
 
-_provider = TraceProvider()
+_own_provider = _provider = TraceProvider()
 
 
 def get_trace_provider() -> TraceProvider:
@@ -407,7 +438,7 @@ def get_trace_provider() -> TraceProvider:
 
 
 def set_trace_provider(provider: TraceProvider) -> None:
-    """Let another provider be told: its processors get what runs and programs do.
+    """Forward the traces and spans of runs and programs to another provider's processors.
 
     What it makes itself is its own; runs and `trace()` make their traces and spans as before.
     """
@@ -416,7 +447,7 @@ def set_trace_provider(provider: TraceProvider) -> None:
         _provider = provider
         telling = getattr(provider, "_multi_processor", None)
         if telling is not None:
-            processors.replace([telling])
+            processors.set_processors([telling])
 
 
 class TraceCtxManager(AbstractContextManager["TraceCtxManager"]):

@@ -6,16 +6,19 @@ one: the spans of runs make their OpenTelemetry spans themselves (`otel`), those
 
 from __future__ import annotations
 
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextvars import Token
 from datetime import UTC, datetime
+from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypedDict, TypeVar
 
 from standfast._src.base.logs import logger
-from standfast._src.tracing import tracing_switch
+from standfast._src.tracing import span_data, tracing_switch
+from standfast._src.tracing.sdk_classes import register_with_sdk
 from standfast._src.tracing.span_data import SpanData
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ class SpanError(TypedDict):
 
 
 class TracingProcessor(ABC):
-    """Told of every trace and span: give one to `add_trace_processor`. What it raises is logged and stops nothing."""
+    """Observer of every trace and span, for `add_trace_processor`. Its exceptions are logged and stop nothing."""
 
     @abstractmethod
     def on_trace_start(self, trace: Trace) -> None:
@@ -60,55 +63,86 @@ class TracingProcessor(ABC):
 
 
 class Bridge(Protocol):
-    """The OpenTelemetry side of a record."""
+    """OpenTelemetry side of a record."""
 
     def start(self) -> None:
         """Begin the span."""
 
     def enter(self) -> None:
-        """Make it the current one of this task."""
+        """Make the span current in this task."""
 
     def leave(self) -> None:
-        """Let what was current before be current again."""
+        """Restore the previous current span."""
 
     def fail(self, error: BaseException) -> None:
-        """Mark it as failed by this."""
+        """Mark the span as failed by an exception."""
 
     def say(self, error: Mapping[str, Any]) -> None:
-        """Mark it as failed, in the program's own words."""
+        """Mark the span as failed, in the program's own words."""
 
     def end(self) -> None:
-        """End it."""
+        """End the span."""
 
 
-class Processors:
-    """Whoever is told of traces and spans, in the order in which they were added."""
+class SynchronousMultiTracingProcessor(TracingProcessor):
+    """Calls several processors in the order of their addition. Their exceptions are logged and stop nothing."""
 
     def __init__(self) -> None:
-        self._all: tuple[TracingProcessor, ...] = ()
+        self._processors: tuple[TracingProcessor, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self._processors)
 
-    def add(self, processor: TracingProcessor) -> None:
-        """Tell this one, too."""
-        self._all = (*self._all, processor)
+    def add_tracing_processor(self, tracing_processor: TracingProcessor) -> None:
+        """Add a processor at the end."""
+        self._processors = (*self._processors, tracing_processor)
 
-    def replace(self, processors: Iterable[TracingProcessor]) -> None:
-        """Tell these and no others."""
-        self._all = tuple(processors)
+    def set_processors(self, processors: Iterable[TracingProcessor]) -> None:
+        """Replace all processors."""
+        self._processors = tuple(processors)
 
-    def tell(self, what: str, *about: _Record) -> None:
-        """Call the method of this name of each; an observer must not break what it observes."""
-        for processor in self._all:
-            try:
-                getattr(processor, what)(*about)
-            except Exception as error:
-                logger.warning("%s of a trace processor raised %s", what, type(error).__name__, exc_info=error)
+    def on_trace_start(self, trace: Trace) -> None:
+        """Forward the start of a trace."""
+        self._tell("on_trace_start", trace)
+
+    def on_trace_end(self, trace: Trace) -> None:
+        """Forward the end of a trace."""
+        self._tell("on_trace_end", trace)
+
+    def on_span_start(self, span: Span[Any]) -> None:
+        """Forward the start of a span."""
+        self._tell("on_span_start", span)
+
+    def on_span_end(self, span: Span[Any]) -> None:
+        """Forward the end of a span."""
+        self._tell("on_span_end", span)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Shut all processors down; a processor with a timeout gets the rest of `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for processor in self._processors:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            takes = left is not None and "timeout" in signature(processor.shutdown).parameters
+            self._tell_one(processor, "shutdown", **({"timeout": left} if takes else {}))
+
+    def force_flush(self) -> None:
+        """Flush every processor."""
+        self._tell("force_flush")
+
+    def _tell(self, what: str, *about: _Record) -> None:
+        register_with_sdk(OWN_CLASSES)
+        for processor in self._processors:
+            self._tell_one(processor, what, *about)
+
+    def _tell_one(self, processor: TracingProcessor, what: str, *about: _Record, **options: Any) -> None:
+        try:
+            getattr(processor, what)(*about, **options)
+        except Exception as error:  # an observer must not break what it observes
+            logger.warning("%s of a trace processor raised %s", what, type(error).__name__, exc_info=error)
 
 
-processors = Processors()
-"""Those of this process."""
+processors = SynchronousMultiTracingProcessor()
+"""Processors of this process."""
 
 
 def gen_trace_id() -> str:
@@ -137,8 +171,8 @@ class _Record:
     _start_event = _end_event = ""
     _current: Any
 
-    def __init__(self, bridge: Bridge | None, *, told: bool) -> None:
-        self._bridge, self._told = bridge, told
+    def __init__(self, bridge: Bridge | None, processor: TracingProcessor | None) -> None:
+        self._bridge, self._processor = bridge, processor
         self.started_at: str | None = None
         self.ended_at: str | None = None
         self._token: Token[Any] | None = None
@@ -150,8 +184,8 @@ class _Record:
         self.started_at = time_iso()
         if self._bridge is not None:
             self._bridge.start()
-        if self._told:
-            processors.tell(self._start_event, self)
+        if self._processor is not None:
+            getattr(self._processor, self._start_event)(self)
         if mark_as_current:
             self._token = self._current.set(self)
             if self._bridge is not None:
@@ -170,8 +204,8 @@ class _Record:
             except ValueError:
                 logger.debug("a trace was left in another task than it was entered in")
             self._token = None
-        if self._told:
-            processors.tell(self._end_event, self)
+        if self._processor is not None:
+            getattr(self._processor, self._end_event)(self)
         if self._bridge is not None:
             self._bridge.end()
 
@@ -193,18 +227,21 @@ class Trace(_Record):
     def __init__(
         self,
         name: str,
-        trace_id: str,
+        trace_id: str | None,
         group_id: str | None,
         metadata: Mapping[str, Any] | None,
+        processor: TracingProcessor | None = processors,
+        tracing_api_key: str | None = None,
         *,
         disabled: bool = False,
         bridge: Bridge | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        super().__init__(bridge, told=not disabled)
-        self.name, self.trace_id, self.group_id, self.metadata = name, trace_id, group_id, metadata
+        super().__init__(bridge, None if disabled else processor)
+        self.name, self.group_id, self.metadata = name, group_id, metadata
+        self.trace_id = trace_id or gen_trace_id()
         self.disabled, self.tracer = disabled, tracer
-        self.tracing_api_key: str | None = None
+        self.tracing_api_key = tracing_api_key
 
     def export(self) -> dict[str, Any] | None:
         """The trace as plain data; None if it is disabled."""
@@ -219,8 +256,11 @@ class Trace(_Record):
         }
 
     def to_json(self, *, include_tracing_api_key: bool = False) -> dict[str, Any] | None:
-        """The same as `export`; there is no key to include."""
-        return self.export()
+        """The same as `export`, with the key that the trace was given if that is asked for."""
+        exported = self.export()
+        if exported is not None and include_tracing_api_key and self.tracing_api_key:
+            exported["tracing_api_key"] = self.tracing_api_key
+        return exported
 
 
 class Span(_Record, Generic[TSpanData]):
@@ -230,22 +270,23 @@ class Span(_Record, Generic[TSpanData]):
 
     def __init__(
         self,
+        trace_id: str,
+        span_id: str | None,
+        parent_id: str | None,
+        processor: TracingProcessor | None,
         span_data: TSpanData,
+        tracing_api_key: str | None = None,
+        trace_metadata: Mapping[str, Any] | None = None,
         *,
-        span_id: str | None = None,
-        parent: Trace | Span[Any] | None = None,
         bridge: Bridge | None = None,
-        told: bool = True,
     ) -> None:
-        super().__init__(bridge, told=told)
-        around: Trace | None = tracing_switch.current_trace.get()
-        above = parent if parent is not None else tracing_switch.current_span.get()
+        super().__init__(bridge, processor)
         self.span_data, self.span_id = span_data, span_id or gen_span_id()
-        self.parent_id = above.span_id if isinstance(above, Span) else None
-        self.trace_id: str = above.trace_id if above is not None else "no-op" if around is None else around.trace_id
-        self.trace_metadata = None if around is None else around.metadata
-        self.tracing_api_key: str | None = None
+        self.trace_id, self.parent_id = trace_id, parent_id
+        self.trace_metadata, self.tracing_api_key = trace_metadata, tracing_api_key
         self.error: SpanError | None = None
+        self.inner: Span[Any] | None = None
+        """Innermost span under way, for work in tasks other than the opening one."""
 
     @property
     def name(self) -> str | None:
@@ -265,6 +306,7 @@ class Span(_Record, Generic[TSpanData]):
 
     def export(self) -> dict[str, Any] | None:
         """The span as plain data."""
+        metadata = getattr(self.span_data, "metadata", None)
         return {
             "object": "trace.span",
             "id": self.span_id,
@@ -274,7 +316,54 @@ class Span(_Record, Generic[TSpanData]):
             "ended_at": self.ended_at,
             "span_data": self.span_data.export(),
             "error": self.error,
+            **({"metadata": metadata} if metadata else {}),
         }
+
+
+def make_span(
+    data: TSpanData,
+    *,
+    span_id: str | None = None,
+    parent: Trace | Span[Any] | None = None,
+    bridge: Bridge | None = None,
+    told: bool = True,
+) -> Span[TSpanData]:
+    """Make a span below `parent` or the current span. Unless `told` is false, processors are notified."""
+    around: Trace | None = tracing_switch.current_trace.get()
+    above = parent if parent is not None else Scope.get_current_span()
+    inside = above if above is not None else around
+    return Span(
+        "no-op" if inside is None else inside.trace_id,
+        span_id,
+        above.span_id if isinstance(above, Span) else None,
+        processors if told else None,
+        data,
+        None if inside is None else inside.tracing_api_key,
+        None if around is None else around.metadata,
+        bridge=bridge,
+    )
+
+
+class NoOpSpan(Span[TSpanData]):
+    """Span without effect: no processor is notified, and `export` gives None."""
+
+    def __init__(self, span_data: TSpanData) -> None:
+        super().__init__("no-op", "no-op", None, None, span_data)
+
+    def export(self) -> dict[str, Any] | None:
+        """Return None."""
+        return None
+
+
+class NoOpTrace(Trace):
+    """Trace without effect: no processor is notified, also of runs inside."""
+
+    def __init__(self) -> None:
+        super().__init__("no-op", "no-op", None, None, None, disabled=True)
+
+
+SpanImpl, TraceImpl = Span, Trace
+"""Names of the concrete classes in the OpenAI Agents SDK; here there is one class of each."""
 
 
 class Scope:
@@ -282,7 +371,7 @@ class Scope:
 
     @classmethod
     def get_current_trace(cls) -> Trace | None:
-        """The trace that this task is in; None outside of any."""
+        """Return the current trace of this task, or None."""
         found: Trace | None = tracing_switch.current_trace.get()
         return found
 
@@ -298,8 +387,10 @@ class Scope:
 
     @classmethod
     def get_current_span(cls) -> Span[Any] | None:
-        """The span that this task is in; None outside of any."""
+        """Return the current span of this task, or None."""
         found: Span[Any] | None = tracing_switch.current_span.get()
+        while found is not None and found.inner is not None:
+            found = found.inner
         return found
 
     @classmethod
@@ -311,3 +402,11 @@ class Scope:
     def reset_current_span(cls, token: Token[Any]) -> None:
         """Undo `set_current_span`."""
         tracing_switch.current_span.reset(token)
+
+
+OWN_CLASSES = tuple(
+    (name, kind)
+    for name, kind in {**vars(span_data), **globals(), "SpanImpl": Span, "TraceImpl": Trace}.items()
+    if isinstance(kind, type) and issubclass(kind, SpanData | Span | Trace)
+)
+"""Classes of the objects given to processors, by their names in the SDK."""

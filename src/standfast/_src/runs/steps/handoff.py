@@ -29,7 +29,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
             "Resume with the agent graph the run was started with.",
         )
     # The handoff decides, and hooks are told, before anything of it is recorded: one that raises has not happened.
-    asked = scope.span("handoff", handoff.agent_name, agent=agent, call=call)
+    asked = scope.span("handoff", handoff.agent_name, agent=agent, call=call, turn=turn.number)
     with scope.enter_user_code(), asked as span:
         target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
         if not hasattr(target, "handoffs"):

@@ -54,6 +54,7 @@ async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
     guardrails: list[Any]
     said: list[Any]
     results: list[Any] = []
+    turn = max(run.progress.turns, 1)
     if stage == "output":
         guardrails, said = output_guardrails(scope, agent), scope.results.of_output
         given: tuple[Any, ...] = (scope.wrapper, agent, scope.final_output)
@@ -66,7 +67,8 @@ async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
 
     async def ask(guardrail: Any) -> Any:
         name = guardrail.get_name()
-        with scope.enter_user_code(), scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name) as span:
+        asked = scope.span("guardrail", name, agent=agent, stage=stage, guardrail=name, turn=turn)
+        with scope.enter_user_code(), asked as span:
             result = await guardrail.run(*given)
             if span is not None:
                 span.note(tripped=bool(result.output.tripwire_triggered))

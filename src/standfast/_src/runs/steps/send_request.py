@@ -234,6 +234,7 @@ class RequestSender:
             "model",
             getattr(self._resolved.model, "model", ""),
             agent=scope.graph.agent(self._run.progress.agent),
+            turn=self._loop.last_requested_turn,
             offer=self._resolved,
             instructions=self._instructions,
             items=self._items,

@@ -109,7 +109,9 @@ class _CallOfRun:
         return self._scope.places.one()
 
     def span(self, call: Call, tool: LocalTool, agent: Agent[Any]) -> AbstractContextManager[Span | None]:
-        return self._scope.span("tool", call.name, agent=agent, tool=tool, call=call)
+        turn = self._loop.run.turn
+        number = None if turn is None else turn.number
+        return self._scope.span("tool", call.name, agent=agent, tool=tool, call=call, turn=number)
 
     # --- carrying it out ---------------------------------------------------------------------------------------------
 
