@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import agents
+
 import standfast
 from standfast._kits.contract.clauses import CLAUSES
 from standfast._src.exports.sdk_paths import DOORS
@@ -332,7 +334,15 @@ def test_the_rules_would_notice_a_forbidden_import():
 
 # --- the page that tells of it ---------------------------------------------------------------------------------------
 
-PAGE = SOURCE.parent.parent / "docs" / "explanation" / "architecture.md"
+REPOSITORY = SOURCE.parent.parent
+PAGE = REPOSITORY / "docs" / "explanation" / "architecture.md"
+TABLES_OF_FILES = (
+    "Where does this go",
+    "A run, file by file",
+    "What a new backend of ours must be entered in",
+    "What a new kind of tool needs",
+    "Where the SDK's internals live here",
+)
 
 
 def rows_of_table(heading: str) -> list[list[str]]:
@@ -372,17 +382,31 @@ def test_the_page_says_what_the_rooms_of_each_layer_import():
 
 
 def test_every_file_that_the_page_sends_a_reader_to_is_there():
-    rows = [*rows_of_table("Where does this go"), *rows_of_table("A run, file by file")]
-    named = [name for row in rows for name in quoted_in(row[1]) if "./dev" not in name]
+    tables = [rows_of_table(heading) for heading in TABLES_OF_FILES]
+    assert all(tables)
+    named = [name for rows in tables for row in rows for name in quoted_in(row[1]) if "./dev" not in name]
+    files = [name for name in named if "/" in name or name.endswith((".md", ".toml"))]
+    assert [name for name in files if not (SOURCE / name).exists() and not (REPOSITORY / name).exists()] == []
+
+
+def test_the_page_names_what_the_sdk_has():
+    """A word of the SDK's internals that it has dropped would send a reader nowhere."""
+    package = Path(agents.__file__).parent
+    texts = "\n".join(file.read_text(encoding="utf-8") for file in package.rglob("*.py"))
+    files = {file.relative_to(package).as_posix() for file in package.rglob("*.py")}
+    named = [name for row in rows_of_table("Where the SDK's internals live here") for name in quoted_in(row[0])]
     assert named
-    assert [name for name in named if not (SOURCE / name).exists()] == []
+    assert [one for one in named if not (one.endswith(".py") or re.search(rf"\b{one.split('.')[-1]}\b", texts))] == []
+    assert [one for one in named if one.endswith(".py") and not any(file.endswith(one) for file in files)] == []
 
 
 def test_every_promise_leads_to_a_file_that_names_it():
     """A newcomer finds any rule in two steps: the clause to its file, its number to the place in there."""
     kept: dict[str, str] = {}
-    for clauses, files in rows_of_table("Where each promise is kept"):
-        kept |= dict.fromkeys(re.findall(r"\[(\w+)\]\(", clauses), quoted_in(files)[0])
+    for clause, title, files in rows_of_table("Where each promise is kept"):
+        (number,) = re.findall(r"\[(\w+)\]\(", clause)
+        assert title == CLAUSES[number].title
+        kept[number] = quoted_in(files)[0]
     assert sorted(kept) == sorted(CLAUSES)
     texts = {file: (SOURCE / file).read_text(encoding="utf-8") for file in set(kept.values())}
     assert [(number, file) for number, file in kept.items() if not re.search(rf"\b{number}\b", texts[file])] == []
