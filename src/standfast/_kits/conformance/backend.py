@@ -25,7 +25,7 @@ class Backend:
     """The column of the scorecard."""
 
     about: str = ""
-    """What a report says about the store: its version, for example."""
+    """Text about the store in a report: its version, for example."""
 
     persistent: bool = False
     """The history outlives the process, and another process that calls `open` sees it."""
@@ -74,7 +74,7 @@ class Backend:
     them, and one whose needs are not all named here is left out (`standfast.verify_store`)."""
 
     patience_s: float = 120
-    """How long one check may take before it counts as hanging."""
+    """Seconds that a check may take before it counts as hanging."""
 
     folder: Path
     """An empty folder for the check at hand, given by the kit."""

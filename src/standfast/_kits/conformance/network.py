@@ -32,7 +32,7 @@ class Proxy:
         self._target, self._is_write = target, is_write
         self.fault = "forward"
         self.cut_count = 0
-        """How many connections were cut by a fault."""
+        """Number of connections cut by a fault."""
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = int(self._listening.getsockname()[1])
         self._links: set[_Link] = set()

@@ -161,13 +161,13 @@ class Agent(AgentBase[TContext]):
     """A prompt in the provider's library."""
 
     handoffs: list[Agent[Any] | Handoff[TContext, Any]] = field(default_factory=list)
-    """Who it may hand the conversation to."""
+    """Agents to which it may hand the conversation."""
 
     model: str | Model | None = None
     """The model, or its name; None: the provider's default."""
 
     model_settings: ModelSettings = _FOLLOWS_FROM_THE_MODEL
-    """How the model is asked; what is not said follows from the model's name."""
+    """Settings of model requests; unset ones follow from the model's name."""
 
     input_guardrails: list[InputGuardrail[TContext]] = field(default_factory=list)
     """Asked about the input, if this agent is the first of a run."""
@@ -184,10 +184,10 @@ class Agent(AgentBase[TContext]):
     tool_use_behavior: (
         Literal["run_llm_again", "stop_on_first_tool"] | StopAtTools | ToolsToFinalOutputFunction[Any]
     ) = "run_llm_again"
-    """What becomes of tool outputs: the model reads them, or one of them is the final output."""
+    """Use of tool outputs: the model reads them, or one of them is the final output."""
 
     reset_tool_choice: bool = True
-    """Whether a forced tool choice ends once this agent has used a tool, so that it cannot go on for ever."""
+    """True if a forced tool choice ends once this agent has used a tool, so that it cannot loop for ever."""
 
     def __post_init__(self) -> None:
         self._check()

@@ -36,7 +36,7 @@ from standfast._src.tools.function_tool import FunctionTool, Invoker, ToolEnable
 from standfast._src.tools.tool_names import function_style
 
 DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS
-"""How many turns an agent used as a tool may take unless told otherwise."""
+"""Default turn limit of an agent used as a tool."""
 
 
 class AgentToolStreamEvent(TypedDict):

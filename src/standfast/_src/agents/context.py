@@ -85,7 +85,7 @@ class RunContextWrapper(Generic[TContext]):
     """The object given to `Runner.run(context=...)`."""
 
     usage: Usage = field(default_factory=Usage)
-    """What the run has used so far."""
+    """Usage of the run so far."""
 
     turn_input: list[Item] = field(default_factory=list)
     """The input of the turn, where there is one."""

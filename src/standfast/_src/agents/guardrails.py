@@ -32,7 +32,7 @@ class GuardrailFunctionOutput:
     """Whatever the guardrail wants to say about what it saw."""
 
     tripwire_triggered: bool
-    """Whether the run must stop."""
+    """True if the run must stop."""
 
 
 @dataclass

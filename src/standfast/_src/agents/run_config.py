@@ -30,22 +30,22 @@ from standfast._src.tools.refusal_texts import (  # the SDK has both here
 C = TypeVar("C")
 
 DEFAULT_MAX_TURNS = 10
-"""How many turns a run may take unless told otherwise."""
+"""Default turn limit of a run."""
 
 ReasoningItemIdPolicy = Literal["preserve", "omit"]
-"""Whether reasoning items keep their ids in what a model sees."""
+"""Policy for the ids of reasoning items in model input: keep or omit."""
 
 ToolNotFoundBehavior = Literal["raise_error", "return_error_to_model"]
-"""Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+"""Effect of a call of an unknown tool: end of the run, or an error text as its output."""
 
 ToolNameCollisionPolicy = Literal["warn", "error"]
-"""Whether two tools with one name are an error, or the last one wins."""
+"""Effect of two tools of equal name: an error, or the last one wins."""
 
 Concurrency = Literal["wait", "reject", "allow"]
-"""What a run does when another one has the session (C13)."""
+"""Behaviour of a run while another one holds the session (C13)."""
 
 Unfinished = Literal["settle", "resume", "refuse", "ignore"]
-"""What a run does about another run of the conversation that has not ended (C15)."""
+"""Behaviour of a run towards another unfinished run of the conversation (C15)."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class OutputGuardrailBlockedMessageArgs(Generic[TContext]):
 
 
 OutputGuardrailBlockedMessageFormatter = Callable[[OutputGuardrailBlockedMessageArgs[Any]], "str | None"]
-"""Makes the text that stands in the place of a withheld output; None keeps the default."""
+"""Makes the replacement of a withheld output; None keeps the default."""
 
 
 @dataclass
@@ -179,34 +179,34 @@ class RunConfig:
     """Laid over the session's own settings."""
 
     reasoning_item_id_policy: ReasoningItemIdPolicy | None = None
-    """Whether reasoning items keep their ids in what the model sees."""
+    """Policy for the ids of reasoning items in model input: keep or omit."""
 
     sandbox: Any = None
     """Not available in standfast: anything but None is refused."""
 
     tool_execution: ToolExecutionConfig | None = None
-    """How the tool calls of a turn are run."""
+    """Execution of the tool calls of a turn."""
 
     tool_not_found_behavior: ToolNotFoundBehavior = "raise_error"
-    """Whether a call of a tool that does not exist ends the run or is answered with an error text."""
+    """Effect of a call of an unknown tool: end of the run, or an error text as its output."""
 
     tool_name_collision_policy: ToolNameCollisionPolicy = "warn"
-    """Whether two tools with one name are an error, or the last one wins."""
+    """Effect of two tools of equal name: an error, or the last one wins."""
 
     output_guardrail_blocked_message: str | OutputGuardrailBlockedMessageFormatter | None = None
-    """What stands in the place of a tool's result that was the final output and tripped an output guardrail."""
+    """Replacement of a tool's result that was the final output and tripped an output guardrail."""
 
     run_id: str | None = field(default=None, kw_only=True)
-    """The run's name as a writer: running again under the same name goes on where it was torn (C12)."""
+    """The run's name as a writer: running again under the same name continues where it was interrupted (C12)."""
 
     run_store: RunStore | Literal["auto"] | None = field(default="auto", kw_only=True)
-    """Where the run is saved. "auto": beside the session, if its store can; None: nowhere."""
+    """Store of the saved run. "auto": the session's own, if able; None: no store."""
 
     save: Literal["auto", "never"] = field(default="auto", kw_only=True)
     """"auto": the run is saved whenever its promises need it; "never": not even with a run store."""
 
     concurrency: Concurrency = field(default="wait", kw_only=True)
-    """What happens when another run has the session: wait for it, be refused, or write beside it (C13)."""
+    """Behaviour while another run holds the session: wait for it, be refused, or write anyway (C13)."""
 
     unfinished: Unfinished | None = field(default=None, kw_only=True)
     """Policy of a new run towards another run of the conversation that has not ended (C15).
@@ -218,13 +218,13 @@ class RunConfig:
     """
 
     lease_ttl_s: float = field(default=15.0, kw_only=True)
-    """How long the session stays taken if this process dies; renewed while it lives."""
+    """Seconds for which the session stays leased after a crash of this process; renewed while it lives."""
 
     lease_wait_s: float = field(default=40.0, kw_only=True)
-    """How long to wait for another run to give the session up: longer than the lease of a dead one lives."""
+    """Seconds to wait for another run's session: longer than the lease of a crashed one lives."""
 
     close_session: bool = field(default=False, kw_only=True)
-    """Whether the run closes the session it was given (C14)."""
+    """True if the run closes the session it was given (C14)."""
 
     def __post_init__(self) -> None:
         if self.model_settings is not None:

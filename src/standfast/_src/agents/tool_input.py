@@ -33,7 +33,7 @@ class StructuredToolInputBuilderOptions(TypedDict, total=False):
 
 
 StructuredToolInputResult: TypeAlias = str | list[Item]
-"""What becomes the inner run's input."""
+"""Input of the inner run."""
 
 StructuredToolInputBuilder = Callable[
     [StructuredToolInputBuilderOptions], "StructuredToolInputResult | Awaitable[StructuredToolInputResult]"
@@ -60,7 +60,7 @@ _SINGLE_INPUT: Item = {
     "additionalProperties": False,
 }
 STRUCTURED_INPUT_PREAMBLE = DEFAULT_TEXTS.structured_input
-"""What stands before structured input, for the agent that is called."""
+"""Text before structured input, for the called agent."""
 
 
 class ToolArguments:

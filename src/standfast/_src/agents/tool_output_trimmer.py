@@ -27,13 +27,13 @@ class ToolOutputTrimmer:
     """
 
     recent_turns: int = 2
-    """How many of the latest user messages, with all that follows them, are left alone."""
+    """Number of the latest user messages that are kept unchanged, with all items behind them."""
 
     max_output_chars: int = 500
     """Outputs of up to this many characters are left alone."""
 
     preview_chars: int = 200
-    """How many characters of a longer one are kept."""
+    """Number of characters kept of a longer output."""
 
     trimmable_tools: str | Iterable[str] | None = None
     """The tools whose outputs may be shortened, by name or by `namespace.name`; None: all."""

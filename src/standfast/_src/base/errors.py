@@ -154,7 +154,7 @@ class SessionBusyError(StoreError):
     ) -> None:
         super().__init__(what, remedy)
         self.holder = holder
-        """Who holds it, for people: host, process and run; None if that is not known."""
+        """Holder of the lease, for people: host, process and run; None if unknown."""
         self.since = since
         """Since when, by the store's clock; None if that is not known."""
 
@@ -338,7 +338,7 @@ class MCPServerError(UserError):
     """An MCP server cannot be reached, was lost, took too long, or does not speak the protocol."""
 
     outcome_unknown = False
-    """Whether a call may have taken effect although no answer to it came."""
+    """True if a call may have taken effect although no answer to it came."""
 
 
 class _NamedGuardrail(Protocol):
@@ -402,7 +402,7 @@ class RunClaimedError(StoreError):
     """A saved run was already taken by another resumer; nothing ran (consume once, C12)."""
 
     state_is_behind = False
-    """Whether it was seen by what its session holds: more of the run than the state that was to go on knows."""
+    """True if the session holds more of the run than the state to be resumed knows."""
 
 
 class RunHandedOverError(StandfastError):

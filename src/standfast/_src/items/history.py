@@ -60,7 +60,7 @@ INTERNAL_KEYS: frozenset[str] = frozenset(
 """Keys that no provider and no store may see."""
 
 PLACEHOLDER_ID = "__fake_id__"
-"""What adapters for providers without item ids write: the same for every item, so it names none."""
+"""Id written by adapters for providers without item ids: equal for every item, so it identifies none."""
 
 APPROVAL_PLACEHOLDER = "tool_approval_item"
 """The type of a question to a person, which is no part of a conversation with a model."""
@@ -297,7 +297,7 @@ CUT_REASONING = "reasoning with nothing behind it"
 CUT_REPLY = "the rest of a reply that a limit cut in two"
 
 BEGINS_A_TURN: frozenset[str] = frozenset({"user", "system", "developer"})
-"""Roles of messages that no reply goes on with."""
+"""Roles of messages with which a new turn begins."""
 
 
 def prune(items: Sequence[Item]) -> tuple[list[Item], list[LeftOut]]:
@@ -449,7 +449,7 @@ class Prepared:
         self._all: list[Item] = []
         self._call_ids: set[str] = set()
         self._repeats_calls = False
-        """Whether a provider's id came twice: from then on a call and its output may be copies, wherever they end."""
+        """True after a repeated provider id: from then on a call and its output may be copies, wherever they end."""
         self._begin()
         self.extend(items)
 

@@ -41,7 +41,7 @@ class ItemKind:
 
 
 TOOL_CALL = ItemKind("tool_call_item", ToolCallItem, is_hosted=True)
-"""What is nothing else: a tool of the provider's, or something newer than this release. It is kept (A16)."""
+"""Kind of all other items: a tool of the provider's, or an item newer than this release. It is kept (A16)."""
 
 KINDS: dict[str, ItemKind] = {
     "message": ItemKind("message_output_item", MessageOutputItem),

@@ -12,7 +12,7 @@ SPOKEN = (
     *("content", "text", "refusal", "transcript", "name"),
     *("arguments", "output", "summary", "input", "code", "query"),
 )
-"""Where the words of an item stand. Everything else is ids, kinds and states."""
+"""Fields that hold the words of an item. All remaining fields are ids, kinds and states."""
 
 FIRST_WORDS_MAX = 120  # one line of a listing, also in a wide terminal
 

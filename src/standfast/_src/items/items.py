@@ -251,9 +251,9 @@ class ToolApprovalItem(RunItemBase[RawItem]):
     tool_origin: ToolOrigin | None = None
     tool_lookup_key: tuple[str, ...] | None = field(default=None, kw_only=True)
     reason: str = field(default="approval", kw_only=True)
-    """Why a person is asked: "approval", or "unknown" where a crash left open whether the call took effect."""
+    """Reason for the question: "approval", or "unknown" if a crash left open whether the call took effect."""
     agent_key: str | None = field(default=None, kw_only=True, repr=False)
-    """What the run knows the agent by: its name, and where it stands if another of its name can be reached."""
+    """The run's key of the agent: its name, with its place if another agent of that name is reachable."""
     same_as_run: str | None = field(default=None, kw_only=True)
     """The id of another run of the conversation in which the same question, by agent, tool and arguments, waits."""
     prepared_arguments: str | None = field(default=None, kw_only=True)

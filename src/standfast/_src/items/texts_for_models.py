@@ -89,7 +89,7 @@ class ModelTexts:
     """An output guardrail refused a tool's result. One run's: `RunConfig.output_guardrail_blocked_message`."""
 
     handoff_offer: str = "Hand the conversation over to {agent_name}."
-    """What a handoff is for. One handoff's: `tool_description_override`."""
+    """Purpose of a handoff. One handoff's: `tool_description_override`."""
 
     handoff_ignored: str = "Another handoff in the same reply was followed; this one was not."
     """The second of two handoffs in one reply."""

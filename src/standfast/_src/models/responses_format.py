@@ -19,7 +19,7 @@ from standfast._src.models.model_settings import ModelSettings, ToolChoice
 from standfast._src.models.tool_definitions import OfferedFunction, OfferedHandoff, OutputSchema, is_function
 
 PLACEHOLDER_ID = "__fake_id__"
-"""What the OpenAI Agents SDK writes where a provider gave no id; a history written by it may hold some."""
+"""Id written by the OpenAI Agents SDK for a provider without ids; a history written by it may contain some."""
 
 OUTPUT_NAME = "final_output"
 

@@ -73,7 +73,7 @@ class RealtimeRunConfig(TypedDict):
     """Seconds without news of a reply before it is requested again; 10 unless given."""
     audio_buffer_bytes: NotRequired[int]
     event_buffer_count: NotRequired[int]
-    """How much audio, and how many other events, may wait for a reader."""
+    """Bounds of a reader's queue: bytes of audio, and number of other events."""
     lease_ttl_s: NotRequired[float]
     """Seconds for which a crashed worker keeps the lease on its call's session; 6 unless given."""
     lease_wait_s: NotRequired[float]

@@ -33,7 +33,7 @@ CustomToolExecutor = Callable[[ToolContext[Any], str], "Awaitable[Any] | Any"]
 """Carries a call out: gets the context and the input as the model wrote it."""
 
 CustomToolApprovalFunction = Callable[[RunContextWrapper[Any], str, str], "Awaitable[bool] | bool"]
-"""Whether a person must agree to a call: gets the context, the input and the call id."""
+"""Decides about the need for an approval: gets the context, the input and the call id."""
 
 
 class CustomToolOnApprovalFunctionResult(TypedDict):

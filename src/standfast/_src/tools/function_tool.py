@@ -37,7 +37,7 @@ ToolErrorFunction = Callable[[RunContextWrapper[Any], Exception], "str | Awaitab
 ToolEnabled = bool | Callable[[RunContextWrapper[Any], Any], "bool | Awaitable[bool]"]
 ToolNeedsApproval = bool | Callable[[RunContextWrapper[Any], dict[str, Any], str], Awaitable[bool]]
 ToolCaller = Literal["direct", "programmatic"]
-"""Who may call a tool: the model itself, or a program it wrote."""
+"""Callers of a tool: the model itself, or a program it wrote."""
 
 UnknownOutcomePolicy = Literal["rerun", "ask", "report"]
 ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
@@ -183,7 +183,7 @@ class FunctionTool:
     """The name the model calls."""
 
     description: str
-    """What the model is told about it."""
+    """Description for the model."""
 
     params_json_schema: dict[str, Any]
     """The JSON schema of the arguments."""
@@ -192,10 +192,10 @@ class FunctionTool:
     """Gets the context and the arguments as JSON text. What it returns is the output; what it raises ends the run."""
 
     strict_json_schema: bool = True
-    """Whether the provider holds the model to the schema; the schema is made strict on construction."""
+    """True if the provider enforces the schema; the schema is made strict on construction."""
 
     is_enabled: ToolEnabled = True
-    """Whether the model is shown the tool: a bool, or a function of the context and the agent."""
+    """Condition for offering the tool: a bool, or a function of the context and the agent."""
 
     tool_input_guardrails: list[ToolInputGuardrail[Any]] | None = None
     """Asked one after the other before the call runs."""
@@ -204,52 +204,52 @@ class FunctionTool:
     """Asked one after the other before the model sees the output."""
 
     needs_approval: ToolNeedsApproval = False
-    """Whether a person must agree first: a bool, or a function of the context, the arguments and the call id."""
+    """Need for an approval: a bool, or a function of the context, the arguments and the call id."""
 
     timeout_seconds: float | None = None
-    """How long a call may take."""
+    """Seconds that a call may take."""
 
     timeout_behavior: ToolTimeoutBehavior = "error_as_result"
-    """Whether the model is told of a timeout, or the run ends with `ToolTimeoutError`."""
+    """Effect of a timeout: a text for the model, or the end of the run with `ToolTimeoutError`."""
 
     timeout_error_function: ToolErrorFunction | None = None
-    """What the model is told of a timeout, in place of the usual text."""
+    """Makes the text about a timeout for the model, in place of the usual one."""
 
     defer_loading: bool = False
-    """Whether a provider with tool search hides the tool until it is found."""
+    """True if a provider with tool search hides the tool until found."""
 
     custom_data_extractor: FunctionToolCustomDataExtractor | None = field(default=None, kw_only=True)
     """Makes data for the application that stays on the output item and is never sent to a model."""
 
     allowed_callers: list[ToolCaller] | None = field(default=None, kw_only=True)
-    """Who may call the tool on a provider with programmatic tool calling."""
+    """Allowed callers on a provider with programmatic tool calling."""
 
     output_json_schema: dict[str, Any] | None = field(default=None, kw_only=True)
     """The JSON schema of the output, for programmatic callers."""
 
     failure_error_function: ToolErrorFunction | None = field(default=None, kw_only=True)
-    """What the model is told when the tool raises; None ends the run instead."""
+    """Makes the text about the tool's error for the model; None ends the run instead."""
 
     idempotent: bool | None = field(default=None, kw_only=True)
-    """Whether running a call twice does no more than running it once."""
+    """True if running a call twice does no more than running it once."""
 
     on_unknown: UnknownOutcomePolicy = field(default=BY_IDEMPOTENCE, kw_only=True)
-    """What to do about a call that had begun when the process died: "rerun" it (the default for idempotent tools),
-    "ask" a person, or "report" to the model that its outcome is unknown (the default for all others)."""
+    """Policy for a call that had begun when the process crashed: "rerun" it (the default for idempotent tools),
+    "ask" a person, or "report" to the model that its outcome is unknown (the default for all other tools)."""
 
     argument_mismatch: ArgumentMismatch = field(default="ask", kw_only=True)
-    """What to do about a call whose tool would get other values than the model wrote (`"5000"` for an int, an unknown
-    key, a default), where a function decides about it (`needs_approval`, input guardrails): "ask" a person, without
-    asking the function, or "refuse" it and let the model read why."""
+    """Policy for a call whose tool would get other values than the model wrote (`"5000"` for an int, an unknown key,
+    a default), if a function decides about it (`needs_approval`, input guardrails): "ask" a person, without asking
+    the function, or "refuse" it and let the model read the reason."""
 
     namespace: str | None = field(default=None, kw_only=True, repr=False)
     """The group of tools it belongs to, on a provider that knows namespaces; see `tool_namespace`."""
 
     namespace_description: str | None = field(default=None, kw_only=True, repr=False)
-    """What the model is told about the namespace."""
+    """Description of the namespace for the model."""
 
     origin: ToolOrigin | None = field(default=None, kw_only=True, repr=False)
-    """Where the tool comes from, if not from a Python function."""
+    """Source of the tool, if not a Python function."""
 
     title: str | None = field(default=None, kw_only=True, repr=False)
     """A name for people."""

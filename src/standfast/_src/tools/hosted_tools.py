@@ -21,7 +21,7 @@ class FileSearchTool:
     """Searches the provider's vector stores."""
 
     name: ClassVar[str] = "file_search"
-    """What the tool is called in traces and hooks, as with all of these."""
+    """Name of the tool in traces and hooks, as with all hosted tools."""
 
     vector_store_ids: list[str]
     max_num_results: int | None = None

@@ -45,10 +45,10 @@ MCPToolLike: TypeAlias = Any
 """A tool as a server lists it: `Tool` of either version of `mcp`, or a plain dict. `read` reads each."""
 
 ReadResult: TypeAlias = str | dict[str, Any] | list[dict[str, Any]]
-"""What a model reads of a result: text, or one part or several."""
+"""A result for the model: text, a part or several parts."""
 
 IDEMPOTENCY_KEY = "standfast/idempotency-key"
-"""Where a call's `_meta` has the key that is the same for every attempt at this call, and for no other call."""
+"""Name in a call's `_meta` of the key that is equal for every attempt at this call, and for no other call."""
 
 
 class MCPServerLike(Protocol):

@@ -12,7 +12,7 @@ from standfast._src.tools.function_tool import FunctionTool, ToolErrorFunction, 
 from standfast._src.tools.refusal_texts import REJECTED
 
 DEFAULT_APPROVAL_REJECTION_MESSAGE = REJECTED
-"""What the model reads about a call that a person rejected without saying more."""
+"""Text for the model about a call rejected without a message."""
 
 ToolFunction = Callable[..., Any]
 """A Python function that can be made a tool."""

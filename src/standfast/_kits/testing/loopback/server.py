@@ -71,7 +71,7 @@ class LoopbackServer(ServedInThread):
         self._journal: list[Received] = []
         self._connections: set[asyncio.Task[None]] = set()
         self.connection_count = 0
-        """How many connections have been made so far: a client that reuses them makes few."""
+        """Number of connections so far: a client that reuses them makes few."""
 
     # --- starting and stopping -----------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Conversation:
         self.answering, self._tell, self.name, self._now = answering, tell, name, now
         self.limit_s = limit_s
         self.attached = attached
-        """Whether media goes past the websocket, as for calls by phone or WebRTC."""
+        """True if media bypass the websocket, as for calls by phone or WebRTC."""
         self._counts = {prefix: count(1) for prefix in ("event", "item", "resp", "call", "sess", "conv")}
         self.id = self.new_id("conv")
         self.session = settings.build_session(self.new_id("sess"), model, round(now() + limit_s))

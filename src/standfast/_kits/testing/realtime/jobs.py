@@ -63,7 +63,7 @@ class Job:
         self.conversation = conversation
         self.next: str | None = None
         self.about = ""
-        """What this work is about: for a reply, the words it answers; for a transcript, the words."""
+        """Subject of the job: for a reply, the answered words; for a transcript, its words."""
         self._steps: Steps | None = None
 
     @property
@@ -138,7 +138,7 @@ class Playing(Job):
         super().__init__(conversation)
         self.response, self.response_id, self.held = response, response_id, held
         self.played_ms: int | None = None
-        """How much the caller has heard; None: all that there is."""
+        """Milliseconds heard by the caller; None: all available audio."""
         self.start()
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 Direction = Literal["received", "sent"]
 Match = str | Callable[["Frame"], bool]
-"""Which frames are meant: "any", an event type, or a function of the frame."""
+"""Selection of frames: "any", an event type, or a function of the frame."""
 
 WAIT_S = 30.0
 # A test that waits longer waits for something that will not happen.

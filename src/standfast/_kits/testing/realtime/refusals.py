@@ -25,7 +25,7 @@ class Refused(Exception):
         super().__init__(message)
         self.code, self.message, self.param, self.type = code, message, param, type
         self.names_event = names_event
-        """Whether the error carries the refused event's id. Reports show several that come without it."""
+        """True if the error carries the refused event's id. Reports show several errors without it."""
 
     def error(self, event_id: str | None) -> dict[str, Any]:
         """Return the `error` object of the event for the client."""

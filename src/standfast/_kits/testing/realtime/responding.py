@@ -29,7 +29,7 @@ class Responding(Job):
         self.id, self.params, self.asked = response_id, params, asked
         self.about = asked.last_text
         self.beside = params.get("conversation") == "none"
-        """Whether it runs beside the conversation and leaves nothing in it."""
+        """True for an out-of-band response, which leaves nothing in the conversation."""
         modalities = params.get("output_modalities") or conversation.session["output_modalities"]
         self.speaks = modalities == ["audio"]
         self.fails: tuple[Status, str] | None = None

@@ -35,7 +35,7 @@ from standfast._src.realtime.machine.transport_interface import (
 RealtimeSendMatcher: TypeAlias = (
     "RealtimeModelSendEvent | type[RealtimeModelSendEvent] | Callable[[RealtimeModelSendEvent], bool]"
 )
-"""What a step expects: an equal event, any event of a class, or one for which a function says yes."""
+"""Expectation of a step: an equal event, any event of a class, or a function that accepts it."""
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class _Delivery:
     error: Exception | None
     outcome: _Outcome
     close_calls: int
-    """How often the transport had been closed when this was queued: a close in between drops it."""
+    """Number of closes of the transport when this was queued: a close in between drops it."""
 
 
 class ScriptedRealtimeModel(RealtimeModel):

@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.step_count = 0
         self.crash_at: int | None = None
         self.at_step: dict[int, Callable[[], None]] = {}
-        """What happens from outside just before the step of that number."""
+        """Outside events just before the step of that number."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._selector = _NoNetwork(self)
         self._ready: deque[asyncio.Handle] = _Ready(self, chance)

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 ATTEMPT_COUNT_MAX = 12
 TROUBLE = (StoreError, ConnectionError, TimeoutError, LeaseLostError, SessionBusyError, RunClaimedError)
-"""What a sender must expect from outside; it tries again under its run's id."""
+"""External failures that a sender must expect; it tries again under its run's id."""
 
 _PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False, "required": []}
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from standfast._src.sessions.protocol import Session
 
 Kind = Literal["saved", "adopted", "plain"]
-"""What the conversation is kept in: a session with a run store, one without (runs are found again by what they wrote),
-or somebody's own session."""
+"""Storage of the conversation: a session with a run store, one without (runs are found again by their items), or a
+foreign session."""
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ LEASE_TTL_S = 10.0
 LEASE_WAIT_S = 400.0
 
 TROUBLE = (StoreError, ConnectionError, TimeoutError, asyncio.CancelledError)
-"""What a program must expect from outside; after each of these, going on must be possible."""
+"""External failures that a program must expect; after each of them it must be possible to continue."""
 
 
 class Unrecovered(Exception):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SESSION_ID = "caller"
 PIECE_MS = 100
 REST_S = 15.0
-"""How long a quiet moment is: longer than anything a session waits for by itself."""
+"""Seconds of a quiet moment: longer than anything a session waits for by itself."""
 
 ROUNDS_MAX = 40
 EXCUSED = {
@@ -53,11 +53,11 @@ EXCUSED = {
     "response_cancel_not_active",
     "item_create_duplicate_item_id",
 }
-"""What a service may refuse because its client could not know better."""
+"""Refusals of a service that its client could not avoid."""
 
 
 OUTSIDE = (StoreError, ConnectionError, TimeoutError, ConnectionLostError, RealtimeStateError, RunClaimedError)
-"""What a program must expect; after each of these, going on must be possible."""
+"""External failures that a program must expect; after each of them it must be possible to continue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Faults:
     freeze: float = 0.15
     """A process is suspended while another takes its work, and then continues unaware."""
     cancel: float = 0.3
-    """The task that runs an agent is cancelled, or a streamed run is told to stop."""
+    """The task that runs an agent is cancelled, or a streamed run is stopped."""
     trouble_max: int = 6
     """Number of faults after which a conversation has no more, so that it can come to an end."""
 
@@ -64,7 +64,7 @@ class World:
         self.plain: dict[str, list[Any]] = {}
         """Foreign sessions: lists, as an application's own store would keep them."""
         self.executed: Counter[str] = Counter()
-        """How often each call really ran, whatever was heard of it."""
+        """Number of real executions of each call, whatever the reports."""
         self.repeatable: set[str] = set()
         """Calls of tools that declare that running them again is harmless."""
         self.asked: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class Process:
         self.frozen_until = 0.0
         self.way = ""
         self.held: Any = None
-        """How it last tried to bring a run to its end, and the state it had in hand, if it had one."""
+        """The last attempt to bring a run to its end, with its state if any."""
 
     def note(self, what: str) -> None:
         """Record an event of this process."""

@@ -104,7 +104,7 @@ class ConnectionState:
     stop_playing: bool = False
     """On an attached call: whether what the caller hears must stop, which only the server can do."""
     announced: set[str] = field(default_factory=set)
-    """Waiting calls that the model was told of."""
+    """Waiting calls announced to the model."""
 
     speech: tuple[str, int] | None = None
     """The user is speaking: the item to be, and where in the audio it began."""
@@ -114,9 +114,9 @@ class ConnectionState:
     """The audio of every utterance that became an item, newest last."""
     idle: set[str] = field(default_factory=set)
     uncommitted: int | None = None
-    """Where the audio begins that no utterance has taken; only without voice detection."""
+    """Begin of the audio that no utterance has taken; only without voice detection."""
     stream: list[tuple[int, int, int]] = field(default_factory=list)
-    """Which of our audio this connection was given: (place on the connection, place with us, length), in bytes."""
+    """Input audio given to this connection: (place on the connection, place in the call, length), in bytes."""
     written: int = 0
     pending: deque[tuple[int, bytes, bool]] = field(default_factory=deque)
     """Audio to be sent: its place, the bytes, and whether it is committed then."""
@@ -130,7 +130,7 @@ class ConnectionState:
     in_rate: int = 48
     out_rate: int = 48
     expected: bool = False
-    """Whether the error that was received last is nothing to worry about."""
+    """True if the last error was expected and harmless."""
     gap: str | None = None
     """An item the server mentioned and we have never seen, on an attached call."""
     search: GapSearch | None = None

@@ -186,7 +186,7 @@ class Judged:
     tripped: bool = False
     heard_ms: int = 0
     note: str | None = None
-    """What the model is told instead; None if a newer reply began."""
+    """Note for the model instead; None if a newer reply began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class ChangeMade:
 
     number: int
     output: str | None = None
-    """What the handoff that asked for it reads."""
+    """Output of the requesting handoff."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class GapSearch:
     newest: str | None = None
     """The newest item, if unknown here."""
     _last: object = None
-    """The item that the probe stands behind."""
+    """The item in front of the probe."""
     _probed: bool = False
     _answered: bool = False
     _removed: bool = False

@@ -82,7 +82,7 @@ class LiveCall:
         self.out_rate = 48
         self.debounce, self.announce = debounce, announce
         self.handoff_texts: dict[int, str] = {}
-        """What the handoff of each change reads when it was made."""
+        """Output of the handoff of each change, for its completion."""
 
     # --- what happens ------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from standfast._src.items.usage import Usage
 from standfast._src.realtime.machine.call_items import RealtimeItem
 
 RealtimeConnectionStatus: TypeAlias = Literal["connecting", "connected", "disconnected"]
-"""Where a connection stands."""
+"""Status of a connection."""
 
 
 @dataclass

@@ -40,7 +40,7 @@ class RealtimeModelUserInputMessage(TypedDict):
 
 
 RealtimeModelUserInput: TypeAlias = str | RealtimeModelUserInputMessage
-"""What a user typed."""
+"""Typed input of a user."""
 
 
 @dataclass

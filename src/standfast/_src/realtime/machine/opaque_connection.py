@@ -53,11 +53,11 @@ class OpaqueConnection(ConnectionState):
         """Texts that were sent and will come back as items of the transport's own."""
         self.turn = 0
         self._names: dict[str, str] = {}
-        """What each response id of the transport is called here."""
+        """Local name of each response id of the transport."""
         self._ids: dict[str, str | None] = {}
-        """The response id of each reply that began without one; None while no event has told it."""
+        """Response id of each reply that began without one; None until an event has it."""
         self._heard: str | None = None
-        """The reply that is being received though the transport has not told its start."""
+        """The reply being received although the transport has not announced its start."""
         self._ended: set[str] = set()
 
     def _name(self, response: str | None) -> str | None:

@@ -12,7 +12,7 @@ RealtimeAudioFormat: TypeAlias = str | Mapping[str, Any] | Any
 """`pcm16`, `g711_ulaw`, `g711_alaw`, their names on the wire, or a typed object of `openai`."""
 
 RealtimeReasoningEffort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh"] | str
-"""How much the model thinks before it speaks."""
+"""Amount of reasoning before the model speaks."""
 
 
 class RealtimeCustomVoice(TypedDict):
@@ -150,7 +150,7 @@ class RealtimeUserInputMessage(TypedDict):
 
 
 RealtimeUserInput: TypeAlias = str | RealtimeUserInputMessage
-"""What a user typed."""
+"""Typed input of a user."""
 
 ALL_MS = 1 << 30
 """Longer than any reply: says that all of one was heard, however long it is."""
@@ -186,7 +186,7 @@ def format_name(value: object) -> str | None:
 
 
 SPOKEN_MS_PER_CHAR = 65
-"""How long people take to say a letter, for calls whose audio we never see."""
+"""Spoken duration of a letter, for calls with unobserved audio."""
 
 
 def bytes_per_ms(value: RealtimeAudioFormat | None) -> int:

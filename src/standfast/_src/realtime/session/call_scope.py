@@ -67,7 +67,7 @@ class CallScope:
             # An address names its model, or its server has one: a session that says another is refused.
             self.base.setdefault("model_name", None)
         self.offers: dict[str, ResolvedVoiceAgent] = {}
-        """What was offered when each open call arrived, by call id (E5)."""
+        """Resolved agent at the arrival of each open call, by call id (E5)."""
         self.changing: dict[int, ResolvedVoiceAgent] = {}
         execution = config.get("tool_execution") or {}
         limit = execution.get("max_function_tool_concurrency")
@@ -82,9 +82,9 @@ class CallScope:
         self.seen = Seen()
         """The unfinished runs of the conversation that were there when the call began (C15)."""
         self.may_be_over = False
-        """Whether a reader who has read everything should ask if that was all."""
+        """True if a reader at the end of its queue should check for the end of the call."""
         self.stream_ended = False
-        """Whether the transport said that nothing more will come."""
+        """True once the transport reported its end."""
         self.is_fatal: Callable[[BaseException], None] = lambda error: None
         self.is_refused: Callable[[BaseException], None] = lambda error: None
         """Called when the call turns out to be another's: nothing of it is said, stored or begun here any more."""

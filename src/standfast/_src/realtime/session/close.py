@@ -35,13 +35,13 @@ class SessionCloser:
         self._scope, self._standing, self._keeping = scope, standing, keeping
         self._observing, self._threads, self._entering = observing, threads, entering
         self._let_go, self._failure = let_go, failure
-        """What the session itself holds that waits for nothing: listener, timer, futures of its callers."""
+        """Own resources of the session, released without waiting: listener, timer, futures of its callers."""
         self.hangs_up = True
         self._task: asyncio.Task[None] | None = None
         self._model_closed = False
         self._left_behind: list[str] = []
         self._has_stopped = False
-        """Whether the work of the session was stopped: what still runs then is not waited for any more."""
+        """True once the work of the session was stopped: closing no longer waits for the rest."""
         scope.refuse_late = self._refuse_late
 
     def begin(self) -> asyncio.Task[None]:

@@ -35,7 +35,7 @@ class ConnectionManager:
         self._first_s, self._most_s = policy.get("first_delay_s", 0.2), policy.get("max_delay_s", 10.0)
         self._recycle_s = policy.get("recycle_before_s", 60.0)
         self.history: list[Item] = []
-        """What the session held when the call began, or was taken over."""
+        """History of the session at the begin or takeover of the call."""
         self.history_upto = 0
         self._early: list[Mapping[str, Any]] = []
         self._dialling = False

@@ -46,7 +46,7 @@ class BoundedEventQueue:
         self._bytes_per_ms = bytes_per_ms
         self._audio_bytes_max, self._control_max = audio_bytes_max, control_max
         self._raw_audio = raw_audio
-        """Whether audio is read twice, raw first: then the raw event is made when it is read, not before."""
+        """True if audio is read twice, raw first: the raw event is then made at the time of reading."""
         self._queue: deque[RealtimeSessionEvent] = deque()
         self.audio_bytes = self.raw_bytes = self.raw_count = self.control_count = 0
         self.audio_dropped_bytes = self.raw_dropped = 0
@@ -54,7 +54,7 @@ class BoundedEventQueue:
         """Set while the reader waits; done at the next event, or by `wake`."""
         self._history: RealtimeHistoryUpdated | None = None
         self.over = False
-        """Whether this reader fell too far behind and gets nothing more."""
+        """True if this reader fell too far behind and gets no further event."""
         self.next_audio: RealtimeAudio | None = None
         """Audio whose raw event was just read: it comes next."""
         self.taken: RealtimeAudio | None = None

@@ -21,7 +21,7 @@ RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
 # A store that is away comes back while people talk: the waits between two attempts double, up to a bound.
 
 REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError, SessionClosedError)
-"""What is said of a call that is another's now, or whose session holds something else under its name or was closed."""
+"""Errors of a call owned by another process, or of a session that was closed or holds other content under its name."""
 
 
 class CallPersistence:
@@ -30,7 +30,7 @@ class CallPersistence:
     def __init__(self, scope: CallScope, connecting: ConnectionManager, *, resumes: bool) -> None:
         self._scope, self._connecting, self._resumes = scope, connecting, resumes
         self.took_over = False
-        """Whether the call was there before this session."""
+        """True if the call existed before this session."""
 
     async def begin(self, memory: CallStore, *, connect: bool) -> None:
         """Acquire and read the session; take over the call of this id if saved, else begin it."""

@@ -47,15 +47,15 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         self._performers, self._shown, self._failed = performers, shown, failed
         self._one_call_at_a_time = one_call_at_a_time
         self.has_memory = self.connects = self.connected = False
-        """What there is to work with: a session, a way to connect again, a connection."""
+        """Available resources: a session, a way to connect again, a connection."""
         self.was_away: Callable[[], bool] = lambda: False
-        """Whether this process stood still for so long that another may have taken the call over."""
+        """True if this process was suspended for so long that another may have taken over the call."""
         self.saves_with_items = False
-        """Whether storing items saves the call in the same step."""
+        """True if storing items saves the call in the same step."""
         self.version = self.saved_version = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._refusal: BaseException | None = None
-        """Why the call is not ours any more."""
+        """Error by which this process lost the call."""
         self._failures: dict[str, int] = {}
         self.task: asyncio.Task[None] | None = None
         self.stats_late = 0

@@ -142,7 +142,7 @@ class RealtimeSession(RealtimeModelListener):
         exchange.playback.collect = scope.collect_taken
         self._standing = Lifecycle()
         self._error: BaseException | None = None
-        """Why the call cannot go on."""
+        """Error that ended the call."""
         self._untold: BaseException | None = None
         """The same, until a reader or a caller has it: then `close` need not raise it (E4)."""
         self._entering = Entering()

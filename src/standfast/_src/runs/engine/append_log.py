@@ -74,7 +74,7 @@ class Log(Generic[T]):
 # --- records with logs as JSON ---------------------------------------------------------------------------------------
 
 NOT_OF_THE_TYPE = (msgspec.ValidationError, RecursionError, TypeError, ValueError)
-"""What `convert` may raise for data that is not what it should be."""
+"""Errors of `convert` for data of another type."""
 
 
 def plain(value: object) -> Any:

@@ -15,7 +15,7 @@ from standfast._src.runs.engine.append_log import Log, plain
 from standfast._src.runs.engine.run import Call, Decision, Entry, Run, evolve
 
 KEY = "decisions"
-"""Where an output keeps what was decided about its call, and about calls of a run inside it."""
+"""Name in an output's extra for the decisions about its call, and about calls of a nested run."""
 
 
 def already_decided(run_id: str, call_id: str, decision: Decision) -> AlreadyDecidedError:

@@ -134,7 +134,7 @@ class Judged(Event, frozen=True):
     more: bool = False
     """True if these were the blocking ones and more will run beside the model."""
     withheld: str = ""
-    """What stands in place of a tool's result that an output guardrail refused; the usual text if empty."""
+    """Replacement of a tool's result that an output guardrail refused; the usual text if empty."""
 
 
 class Replied(Event, frozen=True):
@@ -158,7 +158,7 @@ class ApprovalNeeded(Event, frozen=True):
     call_id: str
     reason: str = "approval"
     results: tuple[Item, ...] = ()
-    """What guardrails that looked before the question said."""
+    """Verdicts of guardrails that ran before the question."""
     same_as_run: str | None = None
     values: str | None = None
     """See Call."""
@@ -239,9 +239,9 @@ class Stopped(Event, frozen=True):
     mode: StopMode
     upto: int = 0
     message: str = ""
-    """What unfinished calls get as their output."""
+    """Output of unfinished calls."""
     keeps_turn: bool = False
-    """Whether what failed only observed the reply: then resuming goes on from it, and none is asked for again."""
+    """True if only an observer of the reply failed: a resume continues from the reply without another request."""
 
 
 class HandedOver(Event, frozen=True):

@@ -8,7 +8,7 @@ from standfast._src.base.json_values import Item
 from standfast._src.runs.engine.run import Response, Run
 
 Costs = tuple[int, list[Item]]
-"""How many replies were kept before, and what each of the further ones cost."""
+"""Number of replies kept before, and the cost of each further one."""
 
 
 def collect_unbilled_costs(run: Run) -> Costs | None:

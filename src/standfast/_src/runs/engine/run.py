@@ -215,7 +215,8 @@ class Turn(Struct, frozen=True):
     """Whether the server that owns the conversation has, with this reply, everything up to it."""
     owed: tuple[int, ...] = ()
     is_unanswered: bool = False
-    """Whether a reply without a message is no answer yet: a hosted tool was active, or only old calls were repeated."""
+    """True if a reply without a message is not an answer yet: a hosted tool was active, or only old calls were
+    repeated."""
     conclusion: Conclusion | None = None
 
     def item_of(self, call: Call) -> Item:
@@ -279,7 +280,7 @@ class Outgoing(Struct, frozen=True):
     sent: tuple[int, ...] = ()
     """The ordinals it carries."""
     payload: tuple[Item, ...] | None = None
-    """What a filter made of the items it carries, by which it can be found again; None if they went as they are."""
+    """The filtered form of its items, by which it can be found again; None if sent unchanged."""
     reply_id: str | None = None
     """The id its reply was seen to have, before the reply broke off."""
 

@@ -15,7 +15,7 @@ from standfast._src.base.errors import RunStateError
 SCHEMA = "standfast.run"
 _RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){0,2}")
 SCHEMAS = (SCHEMA, "holdfast.run")
-"""What a saved run of ours says it is. Until 0.1 the package had another name, and its saved runs have it still."""
+"""Schema names of saved runs. Until 0.1 the package had another name, still used in its saved runs."""
 
 VERSION = 2
 

@@ -42,7 +42,7 @@ class RequireApprovalObject(TypedDict, total=False):
 
 
 RequireApprovalPolicy: TypeAlias = Literal["always", "never"]
-"""Whether calls ask a person."""
+"""Need of calls for an approval."""
 
 LocalMCPApprovalCallable: TypeAlias = "Callable[[RunContextWrapper[Any], Any, MCPTool], bool | Awaitable[bool]]"
 """Decides from the run, the agent and the tool whether a call asks a person."""
@@ -97,7 +97,7 @@ class MCPServer(abc.ABC):
         tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None = None,
     ) -> None:
         self.use_structured_content = use_structured_content
-        """Whether the model reads a result's structured content in place of its text."""
+        """True if the model reads a result's structured content in place of its text."""
         self._policy = approval_policy(require_approval)
         self._failure_error_function = failure_error_function
         self.tool_meta_resolver = tool_meta_resolver

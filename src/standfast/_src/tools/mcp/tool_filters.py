@@ -39,7 +39,7 @@ class ToolFilterStatic(TypedDict):
 
 
 ToolFilter: TypeAlias = "ToolFilterCallable | ToolFilterStatic | None"
-"""What a server's `tool_filter` may be; None lets every tool through."""
+"""Forms of a server's `tool_filter`; None lets every tool through."""
 
 
 def create_static_tool_filter(
