@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -12,8 +13,10 @@ from standfast import RunConfig, Runner, RunResult, RunResultStreaming
 from standfast._src.agents import error_handlers as run_error_handlers
 from standfast._src.base import errors
 from standfast._src.items import stream_events
+from standfast._src.sessions.foreign.adapter import PlainSession
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
+PAGES = Path(__file__).resolve().parent.parent / "docs"
+PAGE = (PAGES / "reference" / "runs.md").read_text(encoding="utf-8")
 
 
 def public(kind: type) -> list[str]:
@@ -61,3 +64,22 @@ def test_the_reference_tells_the_real_defaults():
             if value.replace('"', "'") != repr(defaults[name])
         ]
     assert not wrong
+
+
+def test_the_page_on_foreign_sessions_lists_what_the_adapter_cannot_promise():
+    page = (PAGES / "how-to" / "bring-your-own-session.md").read_text(encoding="utf-8")
+    words = " ".join(re.sub(r"\[([A-Z]\d+)\]\([^)]*\)", r"\1", page).split())
+    assert [promise for promise in PlainSession.cannot if promise not in words] == []
+
+
+def test_pages_for_users_import_public_names_only():
+    """`_src` and `_kits` may change in any release; a page that imports from them teaches what will break."""
+    about_the_inside = {"write-a-backend.md": "the port of stores has no public path yet"}
+    guilty = [
+        page.name
+        for folder in ("tutorial", "how-to")
+        for page in sorted((PAGES / folder).glob("*.md"))
+        if page.name not in about_the_inside
+        if re.search(r"^\s*(?:from|import) standfast\._", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert not guilty
