@@ -9,7 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from standfast import RunConfig, Runner, SQLiteSession
+from standfast import RunConfig, Runner, SQLiteSession, function_tool
 from standfast.testing import final, function_call
 from tests.browser.chromium import Page, axe, page
 from tests.inspector.serving import clerk, fill, inspector_here
@@ -110,6 +110,126 @@ async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: P
             assert not browser.problems
             await browser.value("document.body.append(document.createElement('input')); 0")
             assert await violations(browser), "axe sees nothing"
+
+
+@function_tool
+async def fetch(page: str) -> str:
+    """Fetch a page."""
+    raise ConnectionError(f"no way to {page}")
+
+
+TALK_NODE = "document.getElementById('talk')"
+AT_END = f"{TALK_NODE}.scrollHeight - {TALK_NODE}.scrollTop - {TALK_NODE}.clientHeight < 3"
+SAID = """## Trains
+Take **the first** of:
+- `IC 7`
+- [the night train](https://trains.example/night)
+
+<img src=x onerror=window.pwned=1>"""
+
+
+async def store_with_failures(store: Path) -> None:
+    """Fill a store with 60 sessions, of which one has a failed call and Markdown, and one asks about Markdown."""
+    for number in range(58):
+        session = SQLiteSession(f"session-{number:02}", store)
+        await session.add_items([{"role": "user", "content": f"Line {line}"} for line in range(40)])
+        await session.close()
+    session = SQLiteSession("failing", store)
+    agent = clerk([function_call("fetch", {"page": "a"}, call_id="call-1")], final(SAID))
+    agent.tools = [fetch]
+    await Runner.run(agent, "Fetch it.", session=session, run_config=RunConfig(run_id="run-of-many-characters-0000001"))
+    await session.close()
+    session = SQLiteSession("asking", store)
+    asking = clerk([function_call("pay", {"amount": 1, "to": "**bold** bob"}, call_id="call-2")])
+    await Runner.run(asking, "Pay.", session=session, run_config=RunConfig(run_id="run-asking"))
+    await session.close()
+
+
+async def test_failures_markdown_and_places_of_a_page_that_is_kept_and_sent(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    await store_with_failures(store)
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            # the store as a whole, and from there to the run that waits
+            await shows(browser, "wait for a person")
+            figures = await browser.value("document.querySelector('.figures').innerText.replace(/\\s+/g, ' ')")
+            assert figures.startswith("60 sessions 1 wait for a person"), figures
+            await browser.click("#overview a", "run-asking")
+            await browser.until("document.querySelector('#run .waits')?.textContent.includes('**bold** bob')")
+            assert await browser.value("document.querySelectorAll('.waits strong').length") == 0
+            assert await violations(browser) == []
+            await browser.click("#run .approve", "Approve")
+            await shows(browser, "pay was approved by ada")
+            await shows(browser, "standfast runs resume")
+
+            # the fiftieth session opens in sight, at its end; the address names it, and a reload comes back to it
+            await browser.click("#sessions button", "session-10")
+            await shows(browser, "Line 39")
+            await browser.until(AT_END)
+            assert await browser.value("document.getElementById('title').getBoundingClientRect().left") > 0
+            assert await browser.value("location.hash") == "#session=session-10"
+            assert await browser.value("scrollY") == 0
+            await browser.command("Page.reload")
+            await browser.until(f"{TALK_NODE}?.textContent.includes('Line 39')")
+            await browser.until("document.getElementById('title').textContent === 'session-10'")
+
+            # a call that failed, and what was said in Markdown
+            await browser.value("location.hash = '#session=failing'")
+            await browser.until("document.querySelector('summary .failed')?.textContent.includes('✗ failed')")
+            assert "✓" not in await browser.value("document.getElementById('turns').textContent")
+            await shows(browser, "no way to a")
+            tags = "[...document.querySelector('.said.assistant').querySelectorAll('*')].map((one) => one.tagName)"
+            assert await browser.value(tags) == ["STRONG", "P", "P", "STRONG", "UL", "LI", "CODE", "LI", "A", "P"]
+            assert await browser.value("window.pwned === undefined")
+            run_id = "[...document.querySelectorAll('.id')].map((one) => [one.textContent, one.title])[0]"
+            assert await browser.value(run_id) == ["run-of-m…000001", "run-of-many-characters-0000001: click to copy"]
+            await browser.click("#turns a", "run")
+            await browser.until(
+                "document.querySelector('#timeline .is-failed')?.textContent.includes('Output (failed)')"
+            )
+            address = await browser.value("location.href")
+            assert not browser.problems
+
+        # somebody who is sent the address needs a token
+        async with page(address) as browser:
+            await browser.until("!document.getElementById('enter').hidden")
+            assert await browser.value("document.getElementById('timeline') === null")
+            await browser.value(f"document.getElementById('token').value = {served.address!r}")
+            await browser.click("#enter button", "Open")
+            await browser.until("document.querySelector('#timeline')?.textContent.includes('Output (failed)')")
+
+
+async def test_ten_thousand_sessions_and_a_long_one_are_looked_through(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    long = SQLiteSession("long", store)
+    for start in range(0, 80_000, 10_000):
+        await long.add_items([{"role": "user", "content": f"Question {start + n}"} for n in range(10_000)])
+    many = [SQLiteSession(f"session-{number:05}", store) for number in range(9_999)]
+    for start in range(0, len(many), 100):
+        two = [
+            [{"role": "user", "content": f"One of {one.session_id}"}, {"role": "user", "content": "Two"}]
+            for one in many[start : start + 100]
+        ]
+        await asyncio.gather(*(one.add_items(items) for one, items in zip(many[start : start + 100], two, strict=True)))
+    for one in [long, *many]:
+        await one.close()
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            await browser.until("document.querySelector('.figures')?.innerText.replace(/\\D+/, ' ').startsWith('10')")
+            await shows(browser, "standfast sessions stats")
+            await browser.click("#more")
+            await browser.until("document.querySelectorAll('#sessions button').length === 100")
+            await press(browser, "/")
+            await press(browser, *"session-04321")
+            await browser.until("document.querySelectorAll('#sessions button').length === 1")
+            await press(browser, "Enter")
+            await shows(browser, "One of session-04321")
+            await browser.value("location.hash = '#session=long'")
+            await shows(browser, "Question 79999")
+            await browser.until(AT_END)
+            await browser.click("#earlier")
+            await shows(browser, "Question 79901")
+            assert not browser.problems
 
 
 async def test_what_is_approved_is_shown_exactly_and_no_other_server_learns_the_token(tmp_path: Path) -> None:

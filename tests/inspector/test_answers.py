@@ -160,7 +160,13 @@ def test_an_item_of_an_odd_form_is_shown_and_hides_nothing(served: Served, store
     views = [record["view"] for record in served.ask("/api/items?session=odd").json()["records"]]
     assert len(views) == len(ODD) + 1
     assert all(isinstance(view["title"], str) and isinstance(view["text"], str) for view in views)
-    assert views[-1] == {"kind": "said", "role": "user", "title": "user", "text": "still here"}
+    assert views[-1] == {
+        "kind": "said",
+        "role": "user",
+        "title": "user",
+        "text": "still here",
+        "form": "markdown",
+    }
     assert "9007199254740993" in views[4]["text"]
     assert views[7]["title"] == "\\u202eneve"
 

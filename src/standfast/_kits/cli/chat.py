@@ -370,7 +370,8 @@ def _command(loop: asyncio.Runner, talk: TerminalChat, out: Output, line: str) -
 
 
 async def _history(talk: TerminalChat, out: Output) -> None:
-    from standfast._kits.cli.formatting import speaker, store_command, words_in
+    from standfast._kits.cli.formatting import speaker, words_in
+    from standfast._kits.operators.suggested_commands import store_command
 
     page = await talk.session.records(limit=200)
     if page.before is not None:

@@ -7,9 +7,9 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from standfast._kits.cli.arguments import Commands, Parser, open_named_store, seconds, session_id_of
-from standfast._kits.cli.formatting import command_line
 from standfast._kits.cli.output import Output
 from standfast._kits.operators.exit_codes import DONE, FOUND, REFUSED, BrokeOffError, UsageError
+from standfast._kits.operators.suggested_commands import command_line
 from standfast._src.base.errors import UndoFileError
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from standfast._kits.cli.output import json_text
@@ -132,26 +131,3 @@ def tokens(usage: Mapping[str, int]) -> str:
 def one_line(value: object) -> str:
     """Any value of a run on one line: a text as it is, everything else as JSON."""
     return " ".join((value if isinstance(value, str) else json_text(value)).split())
-
-
-def command_line(command: str, *words: str, options: str = "") -> str:
-    """Write a command that a person may paste into a shell: every word is data there, whatever stands in it.
-
-    Ids come from models and from users: one that is not quoted is shell code. `options` is the only text that is not.
-    """
-    quoted = " ".join(quote(word) for word in words)
-    # A word that begins with a dash would be an option of the command; behind `--` none is.
-    given = (options, "--", quoted) if any(word.startswith("-") for word in words) else (quoted, options)
-    return " ".join(("standfast", command, *(part for part in given if part)))
-
-
-def undo_command(store: str, session_id: str, generation: str) -> str:
-    """Write the command that brings a generation of a session back."""
-    return store_command("sessions undo", store, session_id, options=f"--to={quote(generation)}")
-
-
-def store_command(command: str, store: str, *words: str, options: str = "") -> str:
-    """Write such a command about a store, which is named without its password."""
-    from standfast._kits.operators.store_url import without_password
-
-    return command_line(command, without_password(store), *words, options=options)

@@ -18,13 +18,15 @@ from standfast._kits.cli.arguments import (
     run_id_of,
     seconds,
     session_id_of,
+    store_named,
     whoever,
 )
 from standfast._kits.cli.formatting import age, several, span, when
 from standfast._kits.cli.output import Output
-from standfast._kits.cli.runs_show import OPEN, RUN, resume_command, run_fields
+from standfast._kits.cli.runs_show import OPEN, RUN, run_fields
 from standfast._kits.cli.sessions_change import place
 from standfast._kits.operators.exit_codes import DONE, RefusedError, UsageError
+from standfast._kits.operators.suggested_commands import resume_command
 from standfast._src.agents.approvals import describe_arguments
 from standfast._src.base.errors import RunStateError
 
@@ -106,7 +108,7 @@ async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> in
     if after.waiting:
         out.line(f"the run still waits for {several(len(after.waiting), 'decision')}")
     else:
-        out.line(f"the run is {after.status}, for a worker to take: {resume_command(args, after.run_id)}")
+        out.line(f"the run is {after.status}, for a worker to take: {resume_command(store_named(args), after.run_id)}")
     return DONE
 
 

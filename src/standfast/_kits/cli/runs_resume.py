@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from standfast._kits.cli.arguments import Commands, Parser, command, open_named_store, run_id_of, store_named
-from standfast._kits.cli.formatting import store_command
 from standfast._kits.cli.output import Output, json_text
 from standfast._kits.cli.runs_show import RUN, run_fields
 from standfast._kits.operators.exit_codes import DONE, BrokeOffError, UsageError
+from standfast._kits.operators.suggested_commands import store_command
 from standfast._src.agents.approvals import describe_arguments
 from standfast._src.base.errors import StandfastError
 

@@ -23,7 +23,6 @@ from standfast._kits.cli.formatting import (
     one_line,
     several,
     speaker,
-    store_command,
     tokens,
     usage_fields,
     words_in,
@@ -31,6 +30,7 @@ from standfast._kits.cli.formatting import (
 from standfast._kits.cli.output import Column, Node, Output, json_text
 from standfast._kits.cli.pages import Rows, show_pages
 from standfast._kits.operators.exit_codes import DONE, RefusedError
+from standfast._kits.operators.suggested_commands import resume_command, store_command
 
 if TYPE_CHECKING:
     from standfast._kits.operators.run_view import CallView, RunView
@@ -117,13 +117,8 @@ async def show_run(args: argparse.Namespace, out: Output) -> int:
         line = store_command("runs approve", store_named(args), view.run_id, call.call_id)
         out.note(f"to decide about {quote(call.tool)}: {line}   (or: reject … --say WHY)")
     if view.status == "ready":
-        out.note(f"to go on: {resume_command(args, view.run_id)}")
+        out.note(f"to go on: {resume_command(store_named(args), view.run_id)}")
     return DONE
-
-
-def resume_command(args: argparse.Namespace, run_id: str) -> str:
-    """Write the command that goes on with a run of the store that a command line names."""
-    return store_command("runs resume", store_named(args), run_id, options="--agent MODULE:NAME")
 
 
 def run_fields(view: RunView) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from standfast._kits.cli.arguments import (
     store_named,
     whoever,
 )
-from standfast._kits.cli.formatting import age, number, several, undo_command
+from standfast._kits.cli.formatting import age, number, several
 from standfast._kits.cli.output import Column, Output
 from standfast._kits.operators.exit_codes import DONE, RefusedError
+from standfast._kits.operators.suggested_commands import undo_command
 from standfast._src.base.digits import whole_number
 from standfast._src.base.errors import NotFoundError
 

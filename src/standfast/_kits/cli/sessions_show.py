@@ -27,9 +27,7 @@ from standfast._kits.cli.formatting import (
     record_fields,
     several,
     speaker,
-    store_command,
     tokens,
-    undo_command,
     usage_fields,
     when,
     words_in,
@@ -37,6 +35,7 @@ from standfast._kits.cli.formatting import (
 from standfast._kits.cli.output import Column, Output, Row
 from standfast._kits.cli.pages import Rows, show_pages
 from standfast._kits.operators.exit_codes import DONE
+from standfast._kits.operators.suggested_commands import store_command, undo_command
 from standfast._src.base.errors import SessionConflictError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -22,19 +22,35 @@ from standfast._kits.inspector import json_views
 from standfast._kits.inspector.access_control import Gate, Rules
 from standfast._kits.inspector.changes import Watching
 from standfast._kits.inspector.rendering import item_view
+from standfast._kits.inspector.timeline import timeline_of
 from standfast._kits.operators.exit_codes import BROKE_OFF, DEFECT, NOT_THERE, REFUSED, UNREACHABLE, USAGE, ending_of
 from standfast._kits.operators.store import Store
 from standfast._src.base.errors import CallerError, StandfastError
 from standfast._src.base.logs import logger
 from standfast._src.base.safe_text import safe
+from standfast._src.items.usage import Usage
+from standfast._src.runs.engine.run_store import RunSummary
 from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.protocol import Position
-from standfast._src.sessions.records import RunUsage
+from standfast._src.sessions.records import Record, RunUsage
 
 PAGE = "index.html"
-FILES = {PAGE: "text/html", "inspector.js": "text/javascript", "inspector.css": "text/css"}
+FILES = {
+    PAGE: "text/html",
+    "inspector.js": "text/javascript",
+    "markdown.js": "text/javascript",
+    "runs.js": "text/javascript",
+    "inspector.css": "text/css",
+}
 PING_S = 10.0
 """How often a page that watches is told that the line still stands."""
+SESSIONS_ADDED_UP_MAX = 2_000
+"""In a store with more sessions the overview has no costs: to add them up, each session is read."""
+OVERVIEW_RUNS_MAX = 20
+"""How many runs of each kind the overview names."""
+RECORDS_PAGE = 200
+RUN_RECORDS_MAX = 1_000
+"""How many of the newest records of a session are searched for those that a run wrote."""
 BODY_MAX = 100_000
 """In bytes. What the page sends is a decision or a name; the longest is what a model is to read about a rejection."""
 STATUS = {USAGE: 400, NOT_THERE: 404, REFUSED: 409, UNREACHABLE: 503, BROKE_OFF: 503, DEFECT: 500}
@@ -55,6 +71,7 @@ def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
 
     reads: dict[str, Handler] = {
         "/api/store": inspector.store_facts,
+        "/api/overview": inspector.overview,
         "/api/sessions": inspector.sessions,
         "/api/items": inspector.items,
         "/api/record": inspector.record,
@@ -91,6 +108,38 @@ class Inspector:
         facts = await self.store.facts()
         writes = self.rules.allows_writing and not self.store.read_only
         return _json({"url": safe(facts.url), "backend": facts.backend, "layout": facts.layout.name, "writes": writes})
+
+    async def overview(self, request: Request) -> Response:
+        """How much the store holds, what waits for whom, what is stuck, and what it has cost."""
+        counts = await self.store.counts()
+        by_status = {name: counts.runs_by_status.get(name, 0) for name in ("paused", "ready", "running", "failed")}
+        named = {
+            name: (await self.store.runs(status=name, limit=OVERVIEW_RUNS_MAX)).runs if by_status[name] else []
+            for name in by_status
+        }
+        stuck = [one for one in named["running"] if await self._has_no_worker(one)]
+        cost = None
+        if counts.sessions <= SESSIONS_ADDED_UP_MAX:
+            found = await self.store.usage()
+            cost = {"total": found.total.total_tokens, "dollars": _dollars_by_model(found.by_model)}
+        return _json(
+            {
+                "counts": {"sessions": counts.sessions, "runs": counts.runs, **by_status},
+                **{name: [json_views.run_line(one) for one in named[name]] for name in ("paused", "ready", "failed")},
+                "stuck": [json_views.run_line(one) for one in stuck],
+                "cost": cost,
+            }
+        )
+
+    async def _has_no_worker(self, run: RunSummary) -> bool:
+        """Whether a run is under way and its conversation's lease is held by no worker. Unknown without a session."""
+        if run.session_id is None:
+            return False
+        session = self.store.session(run.session_id)
+        try:
+            return await session.holder() is None
+        finally:
+            await session.close()
 
     async def sessions(self, request: Request) -> Response:
         """Sessions, newest change first."""
@@ -139,7 +188,7 @@ class Inspector:
         views = []
         for one in open_runs:
             try:
-                views.append(json_views.run(await self.store.run(one.run_id)))
+                views.append(json_views.run(await self.store.run(one.run_id), self.store.url))
             except StandfastError as error:  # gone since, or sealed: the rest of the session can be seen
                 views.append(
                     {
@@ -148,6 +197,7 @@ class Inspector:
                         "calls": [],
                         "open_items": [],
                         "open_views": [],
+                        "next": None,
                     }
                 )
         return _json(
@@ -180,8 +230,25 @@ class Inspector:
         return _json({"runs": [json_views.run_line(one) for one in found.runs], "after": found.after})
 
     async def run(self, request: Request) -> Response:
-        """One saved run."""
-        return _json(json_views.run(await self.store.run(_require_param(request, "run"))))
+        """One saved run, with its timeline."""
+        view = await self.store.run(_require_param(request, "run"))
+        records: list[Record] = []
+        kept: RunUsage | None = None
+        if view.session_id is not None:
+            session = self.store.session(view.session_id)
+            try:
+                records = await _records_of_run(session, view.run_id)
+                kept = next((one for one in await session.usage() if one.run_id == view.run_id), None)
+            finally:
+                await session.close()
+        return _json(
+            {
+                **json_views.run(view, self.store.url),
+                "timeline": timeline_of(view, records, kept),
+                "has_more": bool(records) and records[0].number != 0,
+                "dollars": None if kept is None else _dollars(kept),
+            }
+        )
 
     async def search(self, request: Request) -> Response:
         """Records that hold these words, in all sessions."""
@@ -245,7 +312,7 @@ class Inspector:
             _text_of(asked, "run"), _text_of(asked, "call"), approve, by=self.who,
             reason=asked.get("reason") or None, arguments=arguments, prepared_arguments=values,
         )  # fmt: skip
-        return _json(json_views.run(run))
+        return _json(json_views.run(run, self.store.url))
 
     async def fork(self, request: Request) -> Response:
         """A new session that continues behind one record of this one."""
@@ -299,6 +366,30 @@ async def _index_behind(session: StoredSession, cursor: str) -> int:
         if page.is_newest:
             raise _Asked("there is no such record any more", "Reload the page.")
         after = page.after
+
+
+async def _records_of_run(session: StoredSession, run_id: str) -> list[Record]:
+    """Return the records that a run wrote, oldest first, among the newest of its session."""
+    found: list[Record] = []
+    before: str | None = None
+    for _ in range(RUN_RECORDS_MAX // RECORDS_PAGE):
+        page = await session.records(before=before, limit=RECORDS_PAGE)
+        found[:0] = [one for one in page.records if one.writer == run_id]
+        before = page.before
+        if before is None or (found and found[0].number == 0):
+            break
+    return found
+
+
+def _dollars_by_model(by_model: Mapping[str, Usage]) -> str | None:
+    """Add up in money what models cost; None without the extra `prices`, or if one of them has no known price."""
+    try:
+        from standfast._kits.operators.prices import price_of
+    except ImportError:
+        return None
+    prices = [price_of(usage, model) for model, usage in by_model.items() if usage.total_tokens]
+    known = [one.usd for one in prices if one is not None]
+    return f"{sum(known):.4f}" if known and len(known) == len(prices) else None
 
 
 def _dollars(one: RunUsage) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 from standfast._kits.inspector.rendering import indent_json, item_view
 from standfast._kits.operators.run_view import CallView, RunView
 from standfast._kits.operators.store import SessionSummary, WaitingCall
+from standfast._kits.operators.suggested_commands import resume_command
 from standfast._src.base.safe_text import safe
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.run_store import RunSummary
@@ -120,8 +121,16 @@ def is_too_long(arguments: str, prepared: str | None) -> bool:
     return len(arguments) + len(prepared or "") > ARGUMENTS_MAX
 
 
-def run(one: RunView) -> Shown:
-    """A saved run: what it does, its open turn and what it has cost."""
+def next_step(one: RunView, store: str) -> Shown | None:
+    """Who continues a run that waits for no person and has no worker, and the command that does it by hand."""
+    if one.status != "ready" or one.kind != "run":
+        return None
+    text = "A worker that calls Runner.recover continues it. By hand:"
+    return {"text": text, "command": safe(resume_command(store, one.run_id))}
+
+
+def run(one: RunView, store: str) -> Shown:
+    """A saved run: its activity, its open turn, its cost, and the next step; `store` is the URL for the command."""
     return {
         **run_line(one),
         "doing": safe(one.doing),
@@ -135,6 +144,7 @@ def run(one: RunView) -> Shown:
         "calls": [call(part) for part in one.calls],
         "usage": usage(one.usage),
         "settled_by": one.settled_by,
+        "next": next_step(one, store),
     }
 
 
@@ -145,6 +155,7 @@ def run_line(one: RunView | RunSummary) -> Shown:
         "name": safe(one.run_id),
         "status": one.status,
         "session": one.session_id,
+        "session_name": _name(one.session_id),
         "agent": safe(one.agent),
         "created": when(one.created_at),
         "updated": when(one.updated_at),

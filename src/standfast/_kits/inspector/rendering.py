@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
+from string import Formatter
 from typing import Any
 
 from standfast._src.base.safe_text import safe, safe_lines
+from standfast._src.items.texts_for_models import known_texts
 
 View = dict[str, Any]
 
@@ -82,22 +85,65 @@ def _view(item: dict[str, Any]) -> View:
     if kind == "message" or role:
         name = role if isinstance(role, str) else "assistant"
         known = name if name in ROLES else "other"
-        return {"kind": "said", "role": known, "title": safe(name), "text": words(item.get("content"))}
+        text = words(item.get("content"))
+        laid = indent_json(text)
+        form = "markdown" if laid == text else "json"
+        return {"kind": "said", "role": known, "title": safe(name), "text": laid, "form": form}
     if not isinstance(kind, str):
         return _other("an item of no known type", item)
     call_id = item.get("call_id") if isinstance(item.get("call_id"), str) else None
     if kind.endswith("_output"):
-        return {"kind": "output", "title": "output", "text": words(item.get("output")), "call": call_id}
+        text = indent_json(output) if isinstance(output := item.get("output"), str) else words(output)
+        return {"kind": "output", "title": "output", "text": text, "call": call_id, "failed": failure_in(item)}
     if kind.endswith("_call"):
         given = item.get("arguments", item.get("input"))
         text = given if isinstance(given, str) else _json(given) if given is not None else ""
         called = item.get("name")
         title = safe(f"{called if isinstance(called, str) else kind}  {text[:TITLE_MAX]}")
-        return {"kind": "folded", "title": title, "text": indent_json(text), "call": call_id}
+        laid, failed = indent_json(text), failure_in(item)
+        return {"kind": "folded", "title": title, "text": laid, "call": call_id, "failed": failed}
     if kind == "reasoning":
         said = words(item.get("summary"))
         return {"kind": "folded", "title": "reasoning", "text": said or "(not shown by the provider)"}
     return _other(kind, item)
+
+
+FAILURES = {
+    "tool_failed": "failed",
+    "agent_tool_failed": "failed",
+    "tool_timed_out": "timed out",
+    "tool_not_found": "no such tool",
+    "call_rejected": "not approved",
+    "arguments_refused": "arguments refused",
+    "outcome_unknown": "outcome unknown",
+    "not_completed": "outcome unknown",
+    "did_not_run": "did not run",
+    "output_withheld": "withheld by a guardrail",
+}
+"""Texts that a model reads in place of an output, by name, with what the page says of them."""
+
+
+def failure_in(item: dict[str, Any]) -> str | None:
+    """Return what went wrong with a call in a word or two, or None.
+
+    An item has no field for it. So an output is compared with the texts that models read; one that the application
+    words itself is not recognized.
+    """
+    if item.get("error"):
+        return "failed"
+    output = item.get("output")
+    if isinstance(output, str):
+        for name, word in FAILURES.items():
+            if any(_pattern(text).fullmatch(output) for text in known_texts(name)):
+                return word
+    return "incomplete" if item.get("status") in ("incomplete", "failed") else None
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    fields = Formatter().parse(text)
+    parts = (re.escape(literal) + ("" if field is None else ".*") for literal, field, _, _ in fields)
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def _other(title: str, value: object) -> View:

@@ -6,24 +6,27 @@ const $ = (id) => document.getElementById(id);
 // The token comes behind the `#` of the address and stays in this page. It is no cookie: a browser gives those to every
 // server on this computer, whatever its port.
 const TOKEN = "standfast-token";
-const NO_TOKEN = "The token is missing or another one. Open the address that the inspector printed, or add #token=… to this one.";
+const NO_TOKEN = "The token is missing or another one. Give yours below: it stands in the address that the inspector printed.";
 const GONE = "The inspector does not answer. Start it again and open the address it prints.";
 
+// `#session=…` or `#run=…` says what is open, so that an address can be kept and sent: without the token.
+const link = (place) => `#${new URLSearchParams(Object.entries(place).filter(([, value]) => value))}`;
+const placeOfAddress = () => new URLSearchParams(location.hash.slice(1));
+
 function tokenFromAddress() {
-  const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found) return false;
-  let token = found[1];
-  try { token = decodeURIComponent(token); } catch { /* it is no escaped text: taken as it is */ }
-  sessionStorage.setItem(TOKEN, token);
-  history.replaceState(null, "", location.pathname);
+  const place = placeOfAddress();
+  if (!place.get("token")) return false;
+  sessionStorage.setItem(TOKEN, place.get("token"));
+  place.delete("token");
+  history.replaceState(null, "", `${location.pathname}${place.size ? `#${place}` : ""}`);
   return true;
 }
 
 tokenFromAddress();
-addEventListener("hashchange", () => { if (tokenFromAddress()) location.reload(); });
+addEventListener("hashchange", () => { if (tokenFromAddress()) location.reload(); else go(); });
 const headers = (more = {}) => ({ authorization: `Bearer ${sessionStorage.getItem(TOKEN) ?? ""}`, ...more });
 
-const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), search: 0 };
+const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), search: 0, place: 0, fields: 0, view: null };
 
 function make(tag, { text, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
@@ -52,6 +55,7 @@ async function ask(path, parameters = {}, body = undefined) {
   } catch {
     throw new Error(GONE);
   }
+  $("enter").hidden = answer.status !== 401;
   if (answer.status === 401) throw new Error(NO_TOKEN);
   const text = await answer.text();
   let value;
@@ -66,26 +70,38 @@ function tried(action) {
   };
 }
 
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
+
 function ago(iso) {
   if (!iso) return "";
-  const seconds = (Date.now() - new Date(iso)) / 1000;
-  for (const [size, name] of [[86400, "day"], [3600, "hour"], [60, "minute"]]) {
-    if (seconds >= size) { const n = Math.floor(seconds / size); return `${n} ${name}${n === 1 ? "" : "s"} ago`; }
+  const passed = (new Date(iso) - Date.now()) / 1000;
+  for (const [size, name] of [[31536000, "year"], [2592000, "month"], [86400, "day"], [3600, "hour"], [60, "minute"]]) {
+    if (Math.abs(passed) >= size) return relative.format(Math.trunc(passed / size), name);
   }
-  return "just now";
+  return relative.format(0, "second");
 }
 
-const number = (n) => (n === null || n === undefined ? "" : n.toLocaleString("en"));
+const number = (n) => (n === null || n === undefined ? "" : n.toLocaleString());
 const clock = (iso) => (iso ? new Date(iso).toLocaleString() : "");
+const time = (iso) => make("time", { datetime: iso, title: iso, text: `${clock(iso)} (${ago(iso)})` });
+const count = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
+
+function identifier(id, name = id) {
+  // The beginning and the end of a long id; a click copies all of it.
+  const short = name.length > 20 ? `${name.slice(0, 8)}…${name.slice(-6)}` : name;
+  return make("button", { type: "button", class: "small id", title: `${name}: click to copy`, text: short, onclick: async () => {
+    try { await navigator.clipboard.writeText(id); $("live").textContent = `Copied ${name}.`; } catch { problem(`The browser does not let this page copy. The id: ${name}`); }
+  } });
+}
 
 // --- the listing -----------------------------------------------------------------------------------------------------
 
 function line(one) {
   const waits = one.waiting.length ? make("em", { text: `waits for you: ${one.waiting.map((call) => call.tool).join(", ")}` }) : null;
-  return make("li", {}, make("button", { type: "button", "data-session": one.id, onclick: () => open(one.id) },
+  return make("li", {}, make("button", { type: "button", "data-session": one.id, onclick: () => { location.hash === link({ session: one.id }) ? go() : location.assign(link({ session: one.id })); } },
     make("b", { text: one.name }),
     make("span", { text: one.words || (one.excerpt ?? "") }),
-    make("span", { text: [one.items === null || one.items === undefined ? "" : `${number(one.items)} items`, ago(one.updated || one.at)].filter(Boolean).join(" · ") }),
+    make("span", { text: [one.items === null || one.items === undefined ? "" : count(one.items, "item"), ago(one.updated || one.at)].filter(Boolean).join(" · ") }),
     waits));
 }
 
@@ -126,16 +142,23 @@ const list = tried(async (further = false) => {
 // --- one conversation ------------------------------------------------------------------------------------------------
 
 function folded(view) {
-  return make("details", { "data-call": view.call }, make("summary", { text: view.title }), make("pre", { text: view.text }));
+  const failed = view.failed ? make("span", { class: "failed", text: `  ✗ ${view.failed}` }) : null;
+  return make("details", { "data-call": view.call }, make("summary", { text: view.title }, failed), make("pre", { text: view.text }));
+}
+
+function said(view) {
+  const node = make("div", { class: `said ${view.role}` }, make("strong", { text: `${view.title}  ` }));
+  node.append(view.form === "json" ? make("pre", { text: view.text }) : markdown(view.text));
+  return node;
 }
 
 function shown(view, place) {
-  if (view.kind === "said") return make("div", { class: `said ${view.role}` }, make("strong", { text: `${view.title}  ` }), view.text);
+  if (view.kind === "said") return said(view);
   if (view.kind !== "output") return folded(view);
   const before = view.call && [...place.querySelectorAll("details[data-call]")].filter((one) => one.dataset.call === view.call).pop();
   if (!before) return folded(view);
   before.append(make("pre", { text: `→ ${view.text}` }));
-  before.querySelector("summary").append(make("span", { text: "  ✓" }));
+  before.querySelector("summary").append(make("span", view.failed ? { class: "failed", text: `  ✗ ${view.failed}` } : { text: "  ✓" }));
   return null;
 }
 
@@ -143,8 +166,10 @@ function cost(writer) {
   const found = state.costs.get(writer);
   if (!found) return "";
   const retries = (turn) => (turn.retries ? `, asked ${turn.retries} ${turn.retries === 1 ? "time" : "times"} more` : "");
-  const turns = found.turns.map((turn) => `turn ${turn.turn}: ${number(turn.total)}${retries(turn)}`).join("; ");
-  return ` · ${number(found.total.total)} tokens${found.dollars ? ` · $${found.dollars}` : ""} (${turns})`;
+  const turns = found.turns.filter((turn) => turn.total || turn.retries)
+    .map((turn) => `turn ${turn.turn}${turn.total ? `: ${number(turn.total)}` : ""}${retries(turn)}`).join("; ");
+  const total = found.total.total ? ` · ${number(found.total.total)} tokens${found.dollars ? ` · $${found.dollars}` : ""}` : "";
+  return `${total}${turns ? ` (${turns})` : ""}`;
 }
 
 function blockFor(record, before) {
@@ -153,7 +178,8 @@ function blockFor(record, before) {
   const last = before ? blocks.firstElementChild : blocks.lastElementChild;
   const starts = record.view?.role === "user";
   if (last && (record.writer ? last.dataset.writer === record.writer : !last.dataset.writer && !(starts && !before))) return last;
-  const about = make("p", { class: "about", text: [clock(record.at), record.writer ? `run ${record.writer_name}` : ""].filter(Boolean).join(" · ") + cost(record.writer) });
+  const about = make("p", { class: "about" }, record.at ? time(record.at) : null);
+  if (record.writer) about.append(" · ", make("a", { href: link({ run: record.writer }), text: "run" }), " ", identifier(record.writer, record.writer_name), cost(record.writer));
   const block = make("li", { "data-writer": record.writer ?? "" }, about);
   if (before) blocks.prepend(block); else blocks.append(block);
   return block;
@@ -187,7 +213,7 @@ function replaced(generation) {
   if (state.writes) details.append(make("button", { type: "button", class: "small", text: "Undo this compaction", onclick: tried(async () => {
     if (!confirm("Put the earlier part back? What stands for it now is kept and can be put back as well.")) return;
     await ask("/api/undo", {}, { session: state.session, generation });
-    await open(state.session);
+    await go();
   }) }));
   return details;
 }
@@ -197,7 +223,7 @@ const fork = tried(async (cursor) => {
   if (!name) return;
   await ask("/api/fork", {}, { session: state.session, cursor, new: name });
   await list();
-  await open(name);
+  location.assign(link({ session: name }));
 });
 
 function append(records) {
@@ -223,12 +249,14 @@ function prepend(records) {
 }
 
 function waitingCall(run, call) {
-  const reason = make("input", { type: "text", "aria-label": "Reason, which the model reads" });
+  const field = `reason-${++state.fields}`;
+  const reason = make("input", { type: "text", id: field, autocomplete: "off" });
   const decide = (approve) => tried(async () => {
     const { arguments: text, prepared_arguments: values } = call;
-    await ask("/api/decide", {}, { run: run.id, call: call.call, approve, arguments: text, prepared_arguments: values, reason: approve ? "" : reason.value });
-    $("live").textContent = approve ? `Approved: ${call.tool}.` : `Rejected: ${call.tool}.`;
-    await about();
+    const now = await ask("/api/decide", {}, { run: run.id, call: call.call, approve, arguments: text, prepared_arguments: values, reason: approve ? "" : reason.value });
+    const told = approve ? `Approved: ${call.tool}.` : `Rejected: ${call.tool}.`;
+    if (state.view === "run") await go(); else await about();
+    $("live").textContent = told + (now.next ? ` ${now.next.text} ${now.next.command}` : "");
     await list();
   });
   const isLong = call.text === null;
@@ -238,13 +266,16 @@ function waitingCall(run, call) {
     isLong ? make("p", { text: tooLong }) : make("pre", { text: call.text }),
     call.values ? make("p", { text: "The tool will get:" }) : null,
     call.values ? make("pre", { class: "values", text: call.values }) : null,
-    state.writes && !isLong ? make("button", { type: "button", text: "Approve", onclick: decide(true) }) : null,
-    state.writes ? make("button", { type: "button", text: "Reject", onclick: decide(false) }) : null,
-    state.writes ? reason : make("p", { class: "about", text: "Start the inspector with --write to decide here." }));
+    state.writes && !isLong ? make("p", {}, make("button", { type: "button", class: "approve", text: "Approve", onclick: decide(true) })) : null,
+    state.writes ? make("p", { class: "rejecting" }, make("label", { for: field, text: "Reason for rejecting, which the model reads" }), reason,
+      make("button", { type: "button", class: "reject", text: "Reject", onclick: decide(false) }))
+      : make("p", { class: "about", text: "Start the inspector with --write to decide here." }));
 }
 
 function openRun(run) {
-  const section = make("div", {}, make("h3", { text: `Open: run ${run.name}, agent ${run.agent}, ${run.status}` }), make("p", { class: "about", text: run.doing }));
+  const section = make("div", {}, make("h3", { text: `Open: ${run.agent || "an agent"}, ${run.status}` }),
+    make("p", { class: "about" }, make("a", { href: link({ run: run.id }), text: "run" }), " ", identifier(run.id, run.name), ` ${run.doing}`),
+    run.next ? make("p", { class: "next" }, run.next.text, " ", run.next.command ? make("code", { text: run.next.command }) : null) : null);
   for (const view of run.open_views) {
     const node = shown(view, section);
     if (node) section.append(node);
@@ -261,47 +292,65 @@ const by = (what, before = "") => what.by ? `${before} by ${what.by}` : "";
 
 async function about() {
   const found = await ask("/api/session", { session: state.session });
-  if (found.id !== state.session) return;
+  if (found.id !== state.session || state.view !== "conversation") return;
   document.title = `${found.name} · standfast inspector`;
   $("title").textContent = found.name;
   state.costs = new Map(found.costs.map((one) => [one.run, one]));
   const total = found.costs.reduce((sum, one) => sum + one.total.total, 0);
   $("facts").textContent = [
-    found.updated ? `changed ${ago(found.updated)}` : "nothing stored",
-    total ? `${number(total)} tokens in ${found.costs.length} runs` : "",
-    found.origin ? `a fork of ${found.origin.name}, behind ${number(found.origin.index)} items${by(found.origin)}` : "",
-    found.generations.length ? `${found.generations.length} replaced parts are kept${by(found.generations[0], ", the last replaced")}` : "",
+    found.updated ? `changed ${clock(found.updated)}, ${ago(found.updated)}` : "nothing stored",
+    total ? `${number(total)} tokens in ${count(found.costs.length, "run")}` : "",
+    found.origin ? `a fork of ${found.origin.name}, behind ${count(found.origin.index, "item")}${by(found.origin)}` : "",
+    found.generations.length ? `${count(found.generations.length, "replaced part")} kept${by(found.generations[0], ", the last replaced")}` : "",
     found.holder ? `held by ${found.holder.name} until ${clock(found.holder.until)}` : "",
   ].filter(Boolean).join(" · ");
   $("open").replaceChildren(...found.open.map(openRun));
 }
 
-const open = tried(async (session) => {
-  state.stream?.abort();
+async function open(session) {
+  const mine = ++state.place;
   state.session = session;
   $("turns").replaceChildren();
   $("open").replaceChildren();
-  $("live").textContent = "";
   marked();
   await about();
   const page = await ask("/api/items", { session });
-  if (state.session !== session) return;
+  if (state.place !== mine) return;
   state.before = page.before;
   $("earlier").hidden = !page.before;
   append(page.records);
   listen(session, page.after);
   $("talk").focus({ preventScroll: true });
-});
+  // What waits for the reader first; else the newest.
+  const waits = document.querySelector("#open .waits");
+  if (waits) waits.scrollIntoView({ block: "center" }); else $("talk").scrollTop = $("talk").scrollHeight;
+}
 
 const earlier = tried(async () => {
   const session = state.session;
   const page = await ask("/api/items", { session, before: state.before });
   if (state.session !== session) return;
-  const height = document.documentElement.scrollHeight;
+  const height = $("talk").scrollHeight;
   prepend(page.records);
-  scrollBy(0, document.documentElement.scrollHeight - height);
+  $("talk").scrollTop += $("talk").scrollHeight - height;
   state.before = page.before;
   $("earlier").hidden = !page.before;
+});
+
+// --- what is open: the store, a conversation or a run, as the address says -------------------------------------------
+
+const go = tried(async () => {
+  state.stream?.abort();
+  const place = placeOfAddress();
+  const [view, show] = place.get("run") ? ["run", () => showRun(place.get("run"))]
+    : place.get("session") ? ["conversation", () => open(place.get("session"))] : ["overview", showOverview];
+  state.view = view;
+  if (view !== "conversation") state.session = null;
+  marked();
+  for (const name of ["overview", "run", "conversation"]) $(name).hidden = name !== view;
+  $("live").textContent = "";
+  $("columns").dataset.view = view;
+  await show();
 });
 
 async function* events(answer) {
@@ -341,14 +390,17 @@ async function listen(session, after) {
             last = id;
             const record = JSON.parse(data);
             if (document.querySelector(`[data-cursor="${CSS.escape(record.cursor)}"]`)) continue;
+            const atEnd = $("talk").scrollHeight - $("talk").scrollTop - $("talk").clientHeight < 80;
             append([record]);
+            if (atEnd) $("talk").scrollTop = $("talk").scrollHeight;
             clearTimeout(soon);
             soon = setTimeout(fresh, 300);
           } else if (event === "runs") fresh();
           else if (event === "unreadable") problem(JSON.parse(data).why);
           else if (event === "replaced") {
+            await go();
             $("live").textContent = "The history was replaced; this is the new one.";
-            return open(session);
+            return;
           }
         }
       }
@@ -368,12 +420,31 @@ $("waiting").addEventListener("change", () => list());
 $("find").addEventListener("submit", (event) => { event.preventDefault(); document.querySelector("#sessions button")?.click(); });
 $("more").addEventListener("click", () => list(true));
 $("earlier").addEventListener("click", earlier);
+$("back").addEventListener("click", () => location.assign("#"));
+$("enter").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const given = $("token").value.trim();
+  sessionStorage.setItem(TOKEN, new URLSearchParams(given.slice(given.indexOf("#") + 1)).get("token") ?? given);
+  location.reload();
+});
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !["INPUT", "TEXTAREA"].includes(document.activeElement.tagName)) { event.preventDefault(); $("words").focus(); }
+  if (["INPUT", "TEXTAREA"].includes(document.activeElement.tagName)) {
+    if (event.key === "Escape") $("talk").focus({ preventScroll: true });
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const rows = [...document.querySelectorAll("#sessions button")];
+  const at = rows.indexOf(document.activeElement);
+  if (event.key === "/") $("words").focus();
+  else if (event.key === "j") rows[Math.min(at + 1, rows.length - 1)]?.focus();
+  else if (event.key === "k") rows[Math.max(at - 1, 0)]?.focus();
+  else return;
+  event.preventDefault();
 });
 tried(async () => {
   const facts = await ask("/api/store");
   state.writes = facts.writes;
   $("store").textContent = `${facts.url} · ${facts.writes ? "you can decide, fork and undo here" : "to look at only"}`;
   await list();
+  await go();
 })();

@@ -1,0 +1,93 @@
+// One run by itself: what it did and when, what it waits for, what it cost. Uses the helpers of inspector.js.
+"use strict";
+
+const RUN_POLL_MS = 1000; // how often a run that has not ended is asked for again
+const SYMBOLS = { input: "›", turn: "↻", call: "⚙", failed: "✗", waits: "?", approved: "✓", rejected: "✗", resumed: "⇄", end: "■", heard: "♪" };
+
+function timelineRow(one, before) {
+  const gap = one.at && before ? seconds((new Date(one.at) - new Date(before)) / 1000) : "";
+  const row = make("li", { class: `is-${one.kind}` },
+    make("span", { class: "symbol", text: SYMBOLS[one.kind] ?? "·", "aria-hidden": "true" }),
+    make("span", { class: "when" }, one.at ? time(one.at) : null, gap ? make("span", { class: "gap", text: ` +${gap}` }) : null),
+    make("strong", { text: one.title }));
+  if (one.tokens) row.append(make("span", { class: "about", text: ` · ${number(one.tokens)} tokens${one.dollars ? ` · $${one.dollars}` : ""}` }));
+  if (one.text) row.append(make("details", {}, make("summary", { text: one.text.length > 90 ? `${one.text.slice(0, 90)}…` : one.text }), make("pre", { text: one.text })));
+  return row;
+}
+
+function seconds(count) {
+  if (!(count >= 0)) return "";
+  if (count < 10) return `${count.toFixed(1)} s`;
+  for (const [size, name] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (count >= size) return `${Math.floor(count / size)} ${name}`;
+  return `${Math.floor(count)} s`;
+}
+
+function drawRun(run) {
+  document.title = `${run.name} · standfast inspector`;
+  const total = run.usage.total;
+  const facts = make("p", { id: "run-facts" }, identifier(run.id, run.name), ` · ${run.kind} of ${run.agent || "an agent"} · `,
+    make("b", { text: run.status, class: `status ${run.status}` }), run.doing ? ` · ${run.doing}` : "",
+    total ? ` · ${number(total)} tokens in ${number(run.usage.requests)} ${run.usage.requests === 1 ? "request" : "requests"}` : "",
+    run.dollars ? ` · $${run.dollars}` : "");
+  const parts = [make("h2", { text: `Run ${run.name}` }), facts];
+  if (run.session !== null) parts.push(make("p", {}, make("a", { href: link({ session: run.session }), text: `Conversation ${run.session_name}` })));
+  if (run.next) parts.push(make("p", { class: "next" }, run.next.text, " ", run.next.command ? make("code", { text: run.next.command }) : null));
+  for (const call of run.calls) if (call.state === "waiting") parts.push(waitingCall(run, call));
+  const rows = [];
+  let before = run.created;
+  for (const one of run.timeline) { rows.push(timelineRow(one, before)); before = one.at ?? before; }
+  parts.push(make("ol", { id: "timeline", "aria-label": "Timeline" }, ...rows));
+  if (run.has_more) parts.push(make("p", { class: "about", text: "Only the latest part of the run's records is shown." }));
+  $("run").replaceChildren(...parts);
+}
+
+async function showRun(runId) {
+  const mine = ++state.place;
+  let drawn = null;
+  while (mine === state.place) {
+    const run = await ask("/api/run", { run: runId });
+    if (mine !== state.place) return;
+    const typing = $("run").contains(document.activeElement) && document.activeElement.tagName === "INPUT";
+    if (run.revision !== drawn?.revision || run.status !== drawn?.status) if (!typing) { drawRun(run); drawn = run; }
+    if (["done", "failed", "cancelled"].includes(run.status)) return;
+    await new Promise((done) => setTimeout(done, RUN_POLL_MS));
+  }
+}
+
+// --- the store as a whole --------------------------------------------------------------------------------------------
+
+function figure(count, words, href) {
+  const inside = [make("b", { text: count }), make("span", { text: words })];
+  return make("li", {}, href ? make("a", { href }, ...inside) : make("div", {}, ...inside));
+}
+
+function runRows(title, runs, note) {
+  if (!runs.length) return null;
+  return make("section", { "aria-label": title }, make("h3", { text: title }), note ? make("p", { class: "about", text: note }) : null,
+    make("ul", { class: "runs" }, ...runs.map((one) => make("li", {},
+      make("a", { href: link({ run: one.id }), text: one.name }), ` · ${one.agent || "an agent"}`,
+      one.session !== null ? make("span", {}, " in ", make("a", { href: link({ session: one.session }), text: one.session_name })) : null,
+      one.updated ? make("span", { class: "about" }, " · ", time(one.updated)) : null))));
+}
+
+async function showOverview() {
+  const mine = ++state.place;
+  const found = await ask("/api/overview");
+  if (mine !== state.place) return;
+  document.title = "standfast inspector";
+  const { counts, cost } = found;
+  $("overview").replaceChildren(
+    make("h2", { text: "This store" }),
+    make("ul", { class: "figures" },
+      figure(number(counts.sessions), counts.sessions === 1 ? "session" : "sessions"),
+      figure(number(counts.paused), "wait for a person"),
+      figure(number(counts.ready), "wait for a worker"),
+      figure(number(counts.running), "under way"),
+      figure(number(counts.failed), "failed"),
+      cost && cost.total ? figure(number(cost.total), `tokens${cost.dollars ? `, $${cost.dollars}` : ""}`) : null),
+    ...[runRows("Wait for a person", found.paused),
+      runRows("Stuck: no worker has them", found.stuck, "Their workers are gone. A worker that calls Runner.recover continues them; standfast doctor says more."),
+      runRows("Wait for a worker", found.ready, "Decided, or not begun. A worker that calls Runner.recover continues them."),
+      runRows("Failed", found.failed)].filter(Boolean),
+    cost === null ? make("p", { class: "about", text: "Costs are not added up here for so many sessions: standfast sessions stats does." }) : "");
+}

@@ -1,0 +1,86 @@
+"""The timeline of one run: what was asked, each turn with its cost, each call with its outcome, each decision.
+
+A store keeps when a turn was stored and when a person decided, not when a request left. So the times are those of the
+records, and the time between two rows is what passed between two saves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from standfast._kits.inspector.rendering import View, item_view
+from standfast._kits.operators.run_view import RunView
+from standfast._src.base.safe_text import safe
+from standfast._src.sessions.records import Record, RunUsage, sum_usages
+
+Row = dict[str, Any]
+TITLE_MAX = 120
+
+
+def timeline_of(run: RunView, records: Sequence[Record], kept: RunUsage | None) -> list[Row]:
+    """Return the rows in the order in which things happened; `records` are those that the run wrote, oldest first.
+
+    A `kept` usage is what the session has of the run's costs; without one the run's own record tells them.
+    """
+    rows = _stored_rows(records, kept.requests if kept is not None else run.requests)
+    for one in run.calls:
+        if one.decision is not None and one.decision.at is not None:
+            word, who = ("approved" if one.decision.approved else "rejected"), one.decision.by or "a program"
+            title = safe(f"{one.tool} was {word} by {who}")
+            _insert(rows, _row(word, one.decision.at, title, one.decision.message or ""))
+    views = [item_view(item) for item in run.open_items]
+    rows += [_row("turn", None, f"Not stored yet: {view['title'][:TITLE_MAX]}", view["text"]) for view in views]
+    rows += [_row("waits", run.updated_at, safe(f"{one.tool} waits for a decision")) for one in run.waiting]
+    if run.status in ("done", "failed", "cancelled"):
+        by = f", closed by run {run.settled_by}" if run.settled_by else ""
+        rows.append(_row("end", run.updated_at, safe(run.status + by)))
+    return rows
+
+
+def _stored_rows(records: Sequence[Record], requests: Sequence[Any]) -> list[Row]:
+    """Return a row for each record; the first of a reply has its turn's number and cost."""
+    replies = Counter(one.turn for one in requests)
+    rows: list[Row] = []
+    turn, was_reply = 0, False
+    for record in records:
+        view = None if record.item is None else item_view(record.item)
+        row = _row_of(view, record)
+        is_reply = row["kind"] == "turn" or (row["kind"] == "call" and view is not None and view["kind"] != "output")
+        if is_reply and not was_reply:
+            turn += 1
+            row["title"] = f"Turn {turn}: {row['title']}"
+            used = sum_usages([one.usage for one in requests if one.turn == turn])
+            row["tokens"] = used.total_tokens
+            again = used.requests - replies[turn]
+            if again > 0:
+                row["title"] += f" (asked {again} {'time' if again == 1 else 'times'} more)"
+        was_reply = is_reply
+        rows.append(row)
+    return rows
+
+
+def _row_of(view: View | None, record: Record) -> Row:
+    if view is None:
+        return _row("failed", record.at, safe(f"a record that cannot be read: {record.fault or ''}"))
+    if view["kind"] == "output":
+        failed = view.get("failed")
+        return _row(
+            "failed" if failed else "call", record.at, f"Output ({failed})" if failed else "Output", view["text"]
+        )
+    if view["kind"] == "said":
+        kind, title = ("input", "Asked") if view["role"] == "user" else ("turn", "Answered")
+        return _row(kind, record.at, title, view["text"])
+    return _row("call" if view.get("call") else "turn", record.at, view["title"][:TITLE_MAX], view["text"])
+
+
+def _insert(rows: list[Row], row: Row) -> None:
+    """Put a row behind the last one that is not younger. A call is decided about before its turn is stored."""
+    behind = [number for number, one in enumerate(rows, 1) if one["at"] is not None and one["at"] <= row["at"]]
+    rows.insert(max(behind, default=0), row)
+
+
+def _row(kind: str, at: datetime | None, title: str, text: str = "") -> Row:
+    return {"kind": kind, "at": None if at is None else at.isoformat(), "title": title, "text": text}
