@@ -95,7 +95,7 @@ def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
 
 
 class Inspector:
-    """What the page can ask for. Each method is one request."""
+    """Requests of the page. Each method answers one of them."""
 
     def __init__(self, store: Store, rules: Rules, who: str) -> None:
         self.store, self.rules, self.who = store, rules, who
@@ -104,13 +104,13 @@ class Inspector:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def store_facts(self, request: Request) -> Response:
-        """What the store is, and whether the page may change anything."""
+        """Describe the store, and say if the page may change it."""
         facts = await self.store.facts()
         writes = self.rules.allows_writing and not self.store.read_only
         return _json({"url": safe(facts.url), "backend": facts.backend, "layout": facts.layout.name, "writes": writes})
 
     async def overview(self, request: Request) -> Response:
-        """How much the store holds, what waits for whom, what is stuck, and what it has cost."""
+        """Count sessions and runs, name the runs that wait or lost their worker, and add up costs."""
         counts = await self.store.counts()
         by_status = {name: counts.runs_by_status.get(name, 0) for name in ("paused", "ready", "running", "failed")}
         named = {
@@ -132,7 +132,7 @@ class Inspector:
         )
 
     async def _has_no_worker(self, run: RunSummary) -> bool:
-        """Whether a run is under way and its conversation's lease is held by no worker. Unknown without a session."""
+        """Return True if no worker holds the lease of the run's session. Without a session: False."""
         if run.session_id is None:
             return False
         session = self.store.session(run.session_id)
@@ -177,7 +177,7 @@ class Inspector:
         return _json(json_views.record(behind.records[0], whole=True))
 
     async def session(self, request: Request) -> Response:
-        """What is to be said of one session besides its items."""
+        """Describe one session without its items: holder, origin, generations, open runs, costs."""
         session_id = _require_param(request, "session")
         async with self._session(request) as session:
             info = await session.info()
@@ -216,7 +216,7 @@ class Inspector:
         )
 
     async def generation(self, request: Request) -> Response:
-        """What a compaction replaced."""
+        """Return the items that a compaction replaced."""
         async with self._session(request) as session:
             items = await session.read_generation(_require_param(request, "generation"))
         first = items[:200]
@@ -266,7 +266,7 @@ class Inspector:
         return _json({"hits": hits, "after": found.after})
 
     async def events(self, request: Request) -> Response:
-        """What is new in a session, as server-sent events; a browser that was cut off goes on from its last id."""
+        """Send news of a session as server-sent events; a browser that reconnects continues behind its last id."""
         session_id = _require_param(request, "session")
         after = request.headers.get("last-event-id") or request.query_params.get("after")
         return StreamingResponse(self._events(session_id, after), media_type="text/event-stream")
@@ -315,7 +315,7 @@ class Inspector:
         return _json(json_views.run(run, self.store.url))
 
     async def fork(self, request: Request) -> Response:
-        """A new session that continues behind one record of this one."""
+        """Fork a session behind one of its records."""
         asked = await _body(request)
         new_id, cursor = _text_of(asked, "new"), _text_of(asked, "cursor")
         session = self.store.session(_text_of(asked, "session"))
@@ -355,7 +355,7 @@ class _Asked(CallerError, ValueError):
 
 
 async def _index_behind(session: StoredSession, cursor: str) -> int:
-    """How many items the history has up to and with the record of that cursor."""
+    """Count the items of a history up to and including the record of this cursor."""
     count, after = 0, ""
     while True:
         page = await session.records(after=after, limit=1000)
@@ -382,7 +382,7 @@ async def _records_of_run(session: StoredSession, run_id: str) -> list[Record]:
 
 
 def _dollars_by_model(by_model: Mapping[str, Usage]) -> str | None:
-    """Add up in money what models cost; None without the extra `prices`, or if one of them has no known price."""
+    """Return the price of usage by model. None without the extra `prices`, or if one model has no known price."""
     try:
         from standfast._kits.operators.prices import price_of
     except ImportError:
@@ -393,7 +393,7 @@ def _dollars_by_model(by_model: Mapping[str, Usage]) -> str | None:
 
 
 def _dollars(one: RunUsage) -> str | None:
-    """What a run cost in money; None without the extra `prices`, or for a model that its table does not know."""
+    """Return the price of a run. None without the extra `prices`, or for a model without a known price."""
     try:
         from standfast._kits.operators.prices import price_of_run
     except ImportError:

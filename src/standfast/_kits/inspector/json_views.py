@@ -1,4 +1,4 @@
-"""What a store holds, as the page is sent it: plain JSON, times as ISO texts, nothing that is not shown.
+"""Contents of a store as JSON for the page: times as ISO texts, and only fields that the page shows.
 
 An id goes twice where it may hold anything: as it is, for the page to ask with, and as `name`, for people to read.
 """
@@ -117,12 +117,12 @@ def call(one: CallView) -> Shown:
 
 
 def is_too_long(arguments: str, prepared: str | None) -> bool:
-    """Whether a call's arguments are too long to be shown whole on the page."""
+    """Return True if a call's arguments are too long for the page to show them whole."""
     return len(arguments) + len(prepared or "") > ARGUMENTS_MAX
 
 
 def next_step(one: RunView, store: str) -> Shown | None:
-    """Who continues a run that waits for no person and has no worker, and the command that does it by hand."""
+    """Say how a `ready` run is continued: by a worker, or by a command that a person can paste."""
     if one.status != "ready" or one.kind != "run":
         return None
     text = "A worker that calls Runner.recover continues it. By hand:"

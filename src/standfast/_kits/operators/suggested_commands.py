@@ -6,7 +6,7 @@ from shlex import quote
 
 
 def command_line(command: str, *words: str, options: str = "") -> str:
-    """Write a command that a person may paste into a shell: every word is data there, whatever stands in it.
+    """Write a command that a person may paste into a shell: every word is quoted as data.
 
     Ids come from models and from users: one that is not quoted is shell code. `options` is the only text that is not.
     """
@@ -17,7 +17,7 @@ def command_line(command: str, *words: str, options: str = "") -> str:
 
 
 def store_command(command: str, store: str, *words: str, options: str = "") -> str:
-    """Write such a command about a store, which is named without its password."""
+    """Write a command about a store, with the password left out of the store's URL."""
     from standfast._kits.operators.store_url import without_password
 
     return command_line(command, without_password(store), *words, options=options)
