@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -28,7 +27,6 @@ from standfast._src.base.errors import (
 from tests.helpers.children import import_path
 
 CHILD_ENVIRONMENT = {**os.environ, "PYTHONPATH": import_path()}
-GOLDEN = Path(__file__).parents[1] / "golden" / "databases"
 
 
 def message(text: str) -> dict[str, Any]:
@@ -136,39 +134,6 @@ def test_a_file_of_the_sdk_is_read_as_it_is(theirs: Path) -> None:
 
     asyncio.run(scenario())
     assert trace(theirs.parent) == before
-
-
-def test_a_file_of_release_0_1_is_read_without_being_migrated(tmp_path: Path) -> None:
-    """What is read is what a migrated copy says: histories, generations, counts, runs."""
-    sources = sorted(GOLDEN.rglob("*.sqlite01"))
-    assert sources
-    for source in sources:
-        folder = tmp_path / source.stem
-        folder.mkdir()
-        path, copy = folder / source.name, tmp_path / f"{source.stem}-migrated.db"
-        shutil.copy(source, path)
-        shutil.copy(source, copy)
-        before = trace(folder)
-        assert asyncio.run(everything_in(path, read_only=True)) == asyncio.run(everything_in(copy, read_only=False))
-        assert trace(folder) == before
-
-
-async def everything_in(path: Path, *, read_only: bool) -> list[Any]:
-    found: list[Any] = []
-    async with open_store(path, read_only=read_only) as store:
-        for one in (await store.sessions(limit=1000)).sessions:
-            session = store.session(one.session_id)
-            kept = await session.generations()
-            found.append((one, await session.get_items(), [(g.item_count, g.created_at) for g in kept]))
-            found.append([(r.item, r.writer, r.number, r.at) for r in (await session.records(limit=1000)).records])
-            found.append([await session.read_generation(generation.id) for generation in kept])
-            writers = {r.writer for r in (await session.records(limit=1000)).records if r.writer}
-            found.append({writer: await session.accepted(writer) for writer in sorted(writers)})
-            await session.close()
-        runs = (await store.runs()).runs
-        keeper = store.session("-").run_store()
-        found += [(run, await keeper.load_run(run.run_id)) for run in runs]
-    return found
 
 
 AS_NOBODY = """

@@ -33,12 +33,12 @@ from standfast._kits.operators.doctor import database_file
 from standfast._kits.operators.doctor.findings import KINDS
 from standfast._kits.operators.store import store_of
 from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
-from standfast._src.sessions.backends.sqlite import database_file as files
+from standfast._src.sessions.backends.sqlite import database_file as files, schema
 from standfast._src.sessions.rules.history import commit
 from standfast._src.sessions.storage import KeyUpdate, Name, Tag
 from standfast.testing import ScriptedModel, final, function_call
 from tests.operators.doctor.world import answer, call, later, output, reasoning, user
-from tests.operators.test_read_only import CHILD_ENVIRONMENT, GOLDEN, trace
+from tests.operators.test_read_only import CHILD_ENVIRONMENT, trace
 
 NOTES = {"old_sqlite", "unsafe_sqlite"}
 """What depends on the machine's SQLite."""
@@ -258,12 +258,6 @@ async def _archived(path: Path) -> dict[str, Any]:
     return {}
 
 
-@case("older_layout")
-async def _older(path: Path) -> dict[str, Any]:
-    path.write_bytes((GOLDEN / "v1" / "conversations.sqlite01").read_bytes())
-    return {}
-
-
 @case("foreign_layout")
 async def _foreign(path: Path) -> dict[str, Any]:
     session = agents.SQLiteSession("guest", path)
@@ -289,13 +283,11 @@ async def _damaged(path: Path) -> dict[str, Any]:
     return {}
 
 
-ALSO = {"older_layout": {"corrupt_record"}}
-"""What is in the same file, as a file of release 0.1 was kept."""
-
 FOUND_OTHERWISE = {
     "worker_gone": "test_a_run_whose_worker_is_gone_is_found_with_the_call_that_had_begun",
     "open_call": "test_a_run_whose_worker_is_gone_is_found_with_the_call_that_had_begun",
     "unopened_record": "test_a_sealed_record_that_does_not_open_is_told_and_not_mended",
+    "older_layout": "test_an_older_layout_is_a_finding",
     "newer_layout": "test_a_newer_layout_is_a_finding_and_not_an_error",
     "damaged_layout": "test_a_layout_that_was_damaged_is_a_finding_and_not_an_error",
     "unsafe_sqlite": "test_an_sqlite_with_the_reset_fault_is_told_by_who_else_writes",
@@ -331,7 +323,7 @@ async def test_it_is_found_and_looking_changes_nothing(
     kept = options.pop("keep", None)
     before = trace(tmp_path)
     found = await kinds_in(path, **options)
-    assert set(found) - ALSO.get(kind, set()) == {kind}
+    assert set(found) == {kind}
     after = trace(tmp_path)
     if kind == "stuck_lease":  # another connection of this process has it open, with its log and shared memory
         before.pop(f"{path.name}-shm"), after.pop(f"{path.name}-shm")
@@ -432,6 +424,14 @@ async def test_a_newer_layout_is_a_finding_and_not_an_error(tmp_path: Path) -> N
     sql(path, "UPDATE standfast_schema SET version = 99")
     store = open_store(path, read_only=True)
     assert [one.kind for one in await found_in(store)] == ["newer_layout"]
+    await store.close()
+
+
+async def test_an_older_layout_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = await filled(tmp_path / "talks.db", HEALTHY)
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    store = open_store(path, read_only=True)
+    assert [one.kind for one in await found_in(store)] == ["older_layout"]
     await store.close()
 
 

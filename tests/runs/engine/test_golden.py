@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from standfast._src.base.json_values import encode_value
 from standfast._src.runs.engine.advance import advance
-from standfast._src.runs.engine.codec import decode_run, decode_saved, encode_run
+from standfast._src.runs.engine.codec import decode_run, encode_run
 from standfast._src.runs.engine.events import Claimed
 from standfast._src.runs.engine.run import Run
-from standfast._src.runs.engine.run_store import SavedRun
-from standfast._src.runs.engine.upgrades import STEPS, VERSION
+from standfast._src.runs.engine.upgrades import OLDEST, STEPS, VERSION
 from tests.golden.write import FOLDER, SCRIPTS, wants
 from tests.helpers.tables import for_each
 
@@ -42,9 +40,8 @@ def said_in(run: Run) -> Iterator[tuple[int, int]]:
 
 
 def said_in_payload(payload: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield the same of a saved run; version 1 kept it in the progress of the run."""
-    kept = payload if "decided" in payload else payload.get("progress") or {}
-    yield len(kept.get("decided", kept.get("decisions", ()))), len(kept.get("results", ()))
+    """Yield the same of a saved run."""
+    yield len(payload.get("decided", ())), len(payload.get("results", ()))
     for call in (payload.get("turn") or {}).get("calls", ()):
         if call.get("child"):
             yield from said_in_payload(call["child"])
@@ -71,19 +68,9 @@ def missing(old: object, new: object, path: str = "run") -> list[str]:
 
 
 def test_the_corpus_covers_every_version_and_every_story():
-    assert {file.parent.name for file in FILES} == {f"v{version}" for version in range(1, VERSION + 1)}
-    assert set(STEPS) == set(range(1, VERSION))
+    assert {file.parent.name for file in FILES} == {f"v{version}" for version in range(OLDEST, VERSION + 1)}
+    assert set(STEPS) == set(range(OLDEST, VERSION))
     stories = {file.stem.rsplit("-", 2)[0] for file in FILES}
     assert stories == set(SCRIPTS)
     statuses = {json.loads(file.read_text(encoding="utf-8"))["status"] for file in FILES}
     assert {"running", "paused", "done", "failed"} <= statuses
-
-
-@for_each("file", sorted((FOLDER / "v1").glob("*.json")), ids=lambda file: file.stem)
-def test_a_run_that_version_1_saved_in_a_store_is_read(file: Path):
-    """Version 1 kept what guardrails and people said in the head, and had three logs."""
-    payload = json.loads(file.read_text(encoding="utf-8"))["run"]
-    logs = {name: payload.pop(name) for name in ("ledger", "responses", "views")}
-    head = payload | {"lengths": {name: len(records) for name, records in logs.items()}}
-    saved = SavedRun("r", 1, encode_value(head), {name: [encode_value(one) for one in logs[name]] for name in logs})
-    assert decode_saved(saved) == decode_run(payload | logs)

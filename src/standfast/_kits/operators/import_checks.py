@@ -27,7 +27,7 @@ from standfast._src.runs.engine.codec import (
 from standfast._src.runs.engine.decisions import strip_call_decisions, strip_decisions, strip_ledger_decisions
 from standfast._src.runs.engine.run import Call, evolve
 from standfast._src.runs.engine.run_store import LogTail, SavedRun
-from standfast._src.runs.engine.upgrades import SCHEMAS
+from standfast._src.runs.engine.upgrades import SCHEMA
 from standfast._src.sessions.rules.history import BRANCHES
 from standfast._src.sessions.rules.saved_runs import ENDED, LEFT_OPEN
 from standfast._src.sessions.rules.snapshot import Picture, RunPicture
@@ -82,7 +82,7 @@ def _head(run: RunPicture) -> dict[str, Any]:
         found = decode_value(run.head)
     except ValueError:
         return {}
-    is_ours = isinstance(found, dict) and found.get("schema") in (*SCHEMAS, talk_codec.SCHEMA)
+    is_ours = isinstance(found, dict) and found.get("schema") in (SCHEMA, talk_codec.SCHEMA)
     return found if is_ours else {}
 
 

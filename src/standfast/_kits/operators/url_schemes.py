@@ -53,7 +53,7 @@ def sqlite(opening: Opening) -> Store:
         version = await asyncio.to_thread(file.layout, timeout_s)
         if not version:
             return Layout(0, "the OpenAI Agents SDK's own tables")
-        return Layout(version, "release 0.1" if version == 1 else "release 0.2")
+        return Layout(version, "release 0.2")
 
     def session(session_id: str) -> StoredSession:
         if read_only:

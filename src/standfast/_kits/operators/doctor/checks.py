@@ -21,7 +21,7 @@ from standfast._kits.operators.store import PAGE, Store
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, StoreError
 from standfast._src.runs.engine.run_store import RunSummary
-from standfast._src.sessions.backends.sqlite import process_liveness
+from standfast._src.sessions.backends.sqlite import process_liveness, schema
 from standfast._src.sessions.rules.history import LEASE, OPEN_RUN, listing, look, value_of
 from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
 from standfast._src.sessions.rules.record_repair import whole
@@ -92,7 +92,7 @@ class Examination:
                 raise
             yield build_finding(kind, "store", str(error.__cause__))
             return
-        if self._store.file is not None and layout.version is not None and layout.version < 2:
+        if self._store.file is not None and layout.version is not None and layout.version < schema.VERSION:
             self._is_foreign = not layout.version
             yield build_finding("older_layout" if layout.version else "foreign_layout", "store", layout.name)
         try:

@@ -12,7 +12,6 @@ from standfast._src.base.errors import CorruptRecordError, StoreError, StoreUnav
 from standfast._src.sessions.backends.sqlite.database_file import LOCK_SUFFIX, has_reset_fault
 from standfast._src.sessions.backends.sqlite.read_only import ReadOnlyFile
 from standfast._src.sessions.backends.sqlite.schema import Tables, quote
-from standfast._src.sessions.backends.sqlite.upgrade_from_1 import LOCK_SUFFIX as OLD_LOCK_SUFFIX
 from standfast._src.sessions.rules.generations import parse_generations
 from standfast._src.sessions.rules.history import GENERATIONS, SEALED
 from standfast._src.sessions.storage import Cell, ReadAnswer
@@ -32,7 +31,7 @@ MOUNTS = "/proc/self/mountinfo"
 FAULTS_MAX = 10
 # How many faults of a damaged file are asked for: one is enough to know, and each may be a line for every row.
 
-BESIDE = ("-wal", "-shm", "-journal", LOCK_SUFFIX, OLD_LOCK_SUFFIX)
+BESIDE = ("-wal", "-shm", "-journal", LOCK_SUFFIX)
 
 
 def examine_surroundings(path: str, mounts: str | None = None) -> Iterator[Finding]:

@@ -162,8 +162,8 @@ KINDS: dict[str, Kind] = {
     "older_layout": Kind(
         "note",
         "tables of an older layout",
-        "Reading works as it is. The first write brings them up to date; release 0.1 cannot write then.",
-        "Nothing. Make a copy first if release 0.1 still uses it.",
+        "Reading works as it is. The first write brings them up to date once STANDFAST_NEW_LAYOUTS=1 allows that.",
+        "Nothing. Set it when every worker runs this release: an older one refuses the file from then on.",
     ),
     "foreign_layout": Kind(
         "note",

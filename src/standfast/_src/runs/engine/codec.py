@@ -19,7 +19,7 @@ from standfast._src.runs.engine.append_log import NOT_OF_THE_TYPE, convert, enco
 from standfast._src.runs.engine.decisions import decisions_of
 from standfast._src.runs.engine.run import Decision, Run, Turn
 from standfast._src.runs.engine.run_store import LogTail, SavedRun
-from standfast._src.runs.engine.upgrades import SCHEMA, SCHEMAS, VERSION, upgrade
+from standfast._src.runs.engine.upgrades import SCHEMA, VERSION, choose_version, downgrade, upgrade
 
 ENDED = frozenset({"done", "failed", "cancelled"})
 """Statuses of a saved run without a worker and without a pending decision."""
@@ -29,7 +29,14 @@ LOGS = ("ledger", "responses", "views", "results", "decided")
 
 def encode_run(run: Run) -> dict[str, Any]:
     """The whole run as a JSON object."""
-    return {"schema": SCHEMA, "version": VERSION, **plain(run)}
+    return _add_version(plain(run))
+
+
+def _add_version(parts: dict[str, Any]) -> dict[str, Any]:
+    """Add schema and version to the saved parts, in the layout for this process to write."""
+    payload = {"schema": SCHEMA, "version": VERSION, **parts}
+    version = choose_version()
+    return payload if version == VERSION else downgrade(plain(payload), version)
 
 
 def decode_run(payload: object) -> Run:
@@ -107,13 +114,13 @@ def encode_ending(run: Run) -> bytes:
     }
     if decided := list(decisions_of(run)):
         ending["decisions"] = decided
-    return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run.spec.run_id, **ending})
+    return encode_value(_add_version({"ended": run.spec.run_id, **ending}))
 
 
 def encode_head(run: Run) -> bytes:
     """The small part of a run: everything but the logs, with their lengths."""
     parts = {"spec": run.spec, "progress": run.progress, "marks": run.marks, "turn": run.turn}
-    return encode_record({"schema": SCHEMA, "version": VERSION, **parts, "lengths": _lengths(run)})
+    return encode_record(_add_version({**parts, "lengths": _lengths(run)}))
 
 
 def _lengths(run: Run) -> dict[str, int]:
@@ -135,7 +142,7 @@ def _own_head(head: bytes) -> dict[str, Any]:
         known = decode_value(head)
     except ValueError:
         return {}
-    return known if isinstance(known, dict) and known.get("schema") in SCHEMAS else {}
+    return known if isinstance(known, dict) and known.get("schema") == SCHEMA else {}
 
 
 def has_ended(saved: SavedRun) -> bool:
@@ -216,7 +223,7 @@ def may_go_on(status: str, head: bytes) -> bool:
 def encode_moved(run_id: str, agent: str, moved_to: str) -> bytes:
     """Encode the head of a run that continues in another store: an ending for every reader here."""
     ending = {"status": "cancelled", "agent": agent, "output": None, "settled_by": None, "moved_to": moved_to}
-    return encode_value({"schema": SCHEMA, "version": VERSION, "ended": run_id, **ending})
+    return encode_value(_add_version({"ended": run_id, **ending}))
 
 
 def conversation_of(head: bytes) -> str | None:

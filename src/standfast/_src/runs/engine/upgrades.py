@@ -1,7 +1,8 @@
 """Version number of saved runs, and the upgrade step from each older version to the next.
 
 Every version that a release wrote is read by all later ones: `tests/golden/` holds states of each, replayed for ever.
-To change the layout, raise VERSION and add the step that makes the old layout into the new one.
+To change the layout, raise VERSION and add the step that makes the old layout into the new one, and the step back:
+the old layout is written until the operator allows new ones (`base/new_layouts.py`).
 """
 
 from __future__ import annotations
@@ -11,59 +12,36 @@ from collections.abc import Callable
 from typing import Any
 
 from standfast._src.base.errors import RunStateError
+from standfast._src.base.new_layouts import version_to_write
 
 SCHEMA = "standfast.run"
+OLDEST = 2
 _RELEASE = re.compile(r"\d{1,3}(\.\d{1,3}){0,2}")
-SCHEMAS = (SCHEMA, "holdfast.run")
-"""Schema names of saved runs. Until 0.1 the package had another name, still used in its saved runs."""
 
-VERSION = 2
-
+VERSION, BEFORE = 2, 2
+"""The newest version that this release reads, and the newest that the release before it reads. 1 was never released."""
 
 Payload = dict[str, Any]
+Step = Callable[[Payload], Payload]
+"""Convert a whole run, the head of a run (with lengths), or the record of an ended run."""
 
-
-def _own_name_and_logs(payload: Payload) -> Payload:
-    """Version 2: the package's own name; what guardrails and people said are logs, no longer parts of the head."""
-    return _with_logs(payload) | {"schema": SCHEMA, "version": 2}
-
-
-def _with_logs(run: Payload) -> Payload:
-    """A run of version 1 in the layout of version 2, the runs inside its calls included."""
-    # A step gets whole runs, heads of runs (with lengths), and what is left of ended ones.
-    if "ended" in run and "progress" not in run:
-        return run  # only that it ended was kept
-    run = dict(run)
-    progress, turn = run.get("progress"), run.get("turn")
-    if isinstance(progress, dict):
-        moved = ("results", "decisions", "begun", "sent", "mark", "payload", "reply_id")
-        run["progress"] = {name: value for name, value in progress.items() if name not in moved}
-        run["progress"] |= {"outgoing": _upgrade_outgoing(progress), "after_item_id": progress.get("mark")}
-        run["results"], run["decided"] = progress.get("results", []), progress.get("decisions", [])
-    if isinstance(turn, dict):
-        calls = turn.get("calls", [])
-        if isinstance(calls, list):
-            calls = [_call_with_logs(call) for call in calls]
-        run["turn"] = {name: value for name, value in turn.items() if name != "again"}
-        run["turn"] |= {"calls": calls, "is_unanswered": turn.get("again", False)}
-    return run
-
-
-def _upgrade_outgoing(progress: Payload) -> Payload | None:
-    if progress.get("begun") is None:
-        return None
-    sent, payload, reply_id = progress.get("sent", []), progress.get("payload"), progress.get("reply_id")
-    return {"key": progress["begun"], "sent": sent, "payload": payload, "reply_id": reply_id}
-
-
-def _call_with_logs(call: object) -> object:
-    if isinstance(call, dict) and isinstance(call.get("child"), dict):
-        return call | {"child": _with_logs(call["child"])}
-    return call
-
-
-STEPS: dict[int, Callable[[Payload], Payload]] = {1: _own_name_and_logs}
+STEPS: dict[int, Step] = {}
 """From version N to N + 1."""
+
+STEPS_BACK: dict[int, Step] = {}
+"""From version N to N - 1, for as long as the release before may share a store with this one."""
+
+
+def choose_version() -> int:
+    """Return the version for saving runs."""
+    return version_to_write(VERSION, BEFORE)
+
+
+def downgrade(payload: Payload, version: int) -> Payload:
+    """Return a payload of today's layout in an older one."""
+    for newer in range(VERSION, version, -1):
+        payload = STEPS_BACK[newer](payload) | {"version": newer - 1}
+    return payload
 
 
 def upgrade(payload: object) -> Payload:
@@ -72,7 +50,7 @@ def upgrade(payload: object) -> Payload:
         raise RunStateError(
             f"a {type(payload).__name__} is not a saved run", "Pass what RunState.to_json() or to_string() gave."
         )
-    if payload.get("schema") not in SCHEMAS:
+    if payload.get("schema") != SCHEMA:
         foreign, other = payload.get("$schemaVersion"), payload.get("schema")
         # Only a value that looks like a version is repeated: anything else may be private content.
         release = f", version {foreign!r}" if isinstance(foreign, str) and _RELEASE.fullmatch(foreign) else ""
@@ -81,7 +59,7 @@ def upgrade(payload: object) -> Payload:
             what = f"not a standfast run but a record of another kind, {other[:40]!r}"
         raise RunStateError(f"this payload is {what}", "Resume it with the program that saved it.")
     version = payload.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if not isinstance(version, int) or isinstance(version, bool) or version < OLDEST:
         shown = version if isinstance(version, int) else type(version).__name__
         raise RunStateError(f"{shown} is not a version of a saved run", "Pass the payload unchanged.")
     if version > VERSION:
@@ -91,6 +69,6 @@ def upgrade(payload: object) -> Payload:
         )
     found: Payload = payload
     while version < VERSION:
-        found = STEPS[version](dict(found))
+        found = STEPS[version](dict(found)) | {"version": version + 1}
         version += 1
     return found

@@ -100,13 +100,12 @@ class AgentGraph:
             if id(agent) in self._key_of:
                 continue  # it turned up on the way before
             self._add(agent, agent.name if names[agent.name] == 1 else f"{agent.name}@{place}")
-        # A run that was saved when a name was the only one of its kind knows it without a place, and 0.1 numbered them.
+        # A run that was saved when a name was the only one of its kind knows it without a place.
         for name in [name for name, count in names.items() if count > 1]:
-            for number, agent in enumerate((agent for agent, _ in queue if agent.name == name), 1):
-                key = name if number == 1 else f"{name}#{number}"
-                if agent is not self.start:
-                    self._by_key.setdefault(key, agent)
-                    self._uncertain.add(key)
+            first = next(agent for agent, _ in queue if agent.name == name)
+            if first is not self.start:
+                self._by_key.setdefault(name, first)
+                self._uncertain.add(name)
 
 
 def _neighbours(agent: Agent[Any]) -> list[tuple[str, Agent[Any]]]:

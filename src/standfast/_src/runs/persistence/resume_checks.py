@@ -23,7 +23,7 @@ from standfast._src.runs.engine.run_store import RunStore, SavedRun
 from standfast._src.runs.loop.agent_graph import AgentGraph
 from standfast._src.runs.loop.run_scope import RunScope
 from standfast._src.runs.steps.call_lookup import calls_within, missing_tool, scope_of_call, tool_of
-from standfast._src.runs.steps.reply_parsing import arguments_text, behind_name, is_digest_of
+from standfast._src.runs.steps.reply_parsing import arguments_text, behind_name, call_digest
 
 _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", "approval_request_id")
 """The fields that an item is known by. Everything else in it is the provider's business."""
@@ -78,7 +78,7 @@ def agents_of(run: Run) -> set[str]:
 
 def _check_call(call: Call, item: Item) -> None:
     same = (str(item.get("name", "")), arguments_text(item)) == (call.name, call.arguments)
-    if not same or not is_digest_of(call.digest, item):
+    if not same or call.digest != call_digest(item):
         raise RunStateError(
             f"call {call.id!r} was changed: its tool or its arguments are not those the model asked for",
             "Pass the payload unchanged; to run something else, reject the call and say so to the model.",

@@ -183,15 +183,7 @@ class Reply:
 
 def call_digest(item: Mapping[str, Any]) -> str:
     """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
-    return _digest(item, normal_json(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input"))
-
-
-def is_digest_of(digest: str, item: Mapping[str, Any]) -> bool:
-    """Whether a saved digest is this call's; 0.1 took the arguments as they were written."""
-    return digest in (call_digest(item), _digest(item, item.get("arguments")))  # 0.1 knew no free-form input
-
-
-def _digest(item: Mapping[str, Any], arguments: object) -> str:
+    arguments = normal_json(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input")
     meaning = [item.get("type"), item.get("namespace"), item.get("name"), arguments]
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
 

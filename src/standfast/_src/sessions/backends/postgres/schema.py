@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import psycopg
 
 from standfast._src.base.errors import SchemaTooNewError, StoreUnavailableError
+from standfast._src.base.new_layouts import version_to_write
 from standfast._src.sessions.client.sdk_tables import (
     MAKING_LOCK,
     SQLALCHEMY_VERSION,
@@ -18,8 +19,14 @@ from standfast._src.sessions.client.sdk_tables import (
     own_stem,
 )
 
-VERSION = 2
-# 2: a step may bring a history that was kept elsewhere.
+VERSION, BEFORE = 2, 2
+"""The newest layout that this release reads, and the newest that the release before it reads. 1 was never released."""
+
+OLDEST = 2
+# What `schema.sql` makes; the steps of `UPGRADES` do the rest.
+
+UPGRADES: dict[int, str] = {}
+"""SQL from layout N to N + 1; `{own}` is what names of ours begin with."""
 
 
 class Tables(NamedTuple):
@@ -83,7 +90,8 @@ def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool
 
     A look comes first: DDL that finds nothing to do still takes exclusive locks, and deadlocks with writers.
     """
-    if _version(connection, tables) == VERSION:
+    target = version_to_write(VERSION, BEFORE)
+    if _version(connection, tables) >= target:
         return
     if not create:
         raise StoreUnavailableError(
@@ -92,10 +100,14 @@ def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool
         )
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock($1)", (MAKING_LOCK,))
-        if _version(connection, tables) != VERSION:
+        version = _version(connection, tables)
+        if version < OLDEST:
             if tables.schema is not None:
                 connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{tables.schema}"')
             connection.execute(tables.sql())
+        for older in range(max(version, OLDEST), target):
+            connection.execute(UPGRADES[older].replace("{own}", tables.own))
+            connection.execute(f'INSERT INTO {tables.own}version" VALUES ({older + 1}) ON CONFLICT DO NOTHING')
 
 
 def _version(connection: psycopg.Connection[Any], tables: Tables) -> int:

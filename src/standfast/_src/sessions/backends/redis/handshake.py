@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from standfast._src.base.errors import NotADatabaseError, SchemaTooNewError
 from standfast._src.base.logs import session_logger as _log
+from standfast._src.base.new_layouts import version_to_write
 from standfast._src.sessions.backends.redis.eviction import ASKED, EvictionPolicy
 from standfast._src.sessions.backends.redis.keys import Keys, to_bytes, to_text
 from standfast._src.sessions.backends.redis.sansio import Exchange, answers
 
-LAYOUT = 1
+LAYOUT, BEFORE = 1, 1
+"""The newest layout that this release reads, and the newest that the release before it reads."""
 
 
 class Handshake:
@@ -21,11 +23,12 @@ class Handshake:
         self.is_readable = self.is_writable = False
         self.has_one_layout = False
         """Whether no other layout can be there: on a cluster."""
+        self._layout = 1
 
     def before_reading(self) -> Exchange[None]:
         """Refuse a layout of a newer release."""
         (layout,) = yield from answers([("GET", layout_key(self._keys))])
-        _check_layout(layout, self._keys.prefix)
+        self._layout = _checked_layout(layout, self._keys.prefix)
         self.is_readable = True
 
     def before_writing(self) -> Exchange[None]:
@@ -45,11 +48,15 @@ class Handshake:
         if self._policy.is_unknown:
             (about,) = yield [ASKED], True
             self._policy.take_answer(about)
+        target = version_to_write(LAYOUT, BEFORE)
+        if self._layout < target:
+            yield from answers([("SET", layout_key(self._keys), target)])
+            self._layout = target
         self.is_writable = True
 
 
 def layout_key(keys: Keys) -> bytes:
-    """Where a release that keeps something in another way says so. This one writes nothing there."""
+    """Where a release that keeps something in another way says so; nothing is there for layout 1."""
     return to_bytes(f"{keys.root()}layout")
 
 
@@ -80,11 +87,13 @@ def _check_not_continued(shorter: Sequence[str], own: int, prefix: str) -> None:
     raise NotADatabaseError(what, "Choose a key_prefix that neither continues nor begins another one.")
 
 
-def _check_layout(found: bytes | str | None, prefix: str) -> None:
-    """Refuse keys that a newer release has written in a way that this one would misread."""
-    if found is not None and found not in (b"%d" % LAYOUT, str(LAYOUT)):
-        said = to_text(found) if isinstance(found, bytes) else found
+def _checked_layout(found: bytes | str | None, prefix: str) -> int:
+    """Return the layout of the keys; refuse one that this release would misread."""
+    said = to_text(found) if isinstance(found, bytes) else found or "1"
+    layout = int(said) if said.isdecimal() and len(said) < 10 else LAYOUT + 1
+    if layout > LAYOUT:
         raise SchemaTooNewError(
             f"a newer standfast keeps the sessions below {prefix!r} in layout {said[:20]!r}; this one knows {LAYOUT}",
             "Upgrade standfast in this process, or choose another key_prefix.",
         )
+    return layout

@@ -24,7 +24,6 @@ from urllib.parse import quote
 
 from standfast._src.base.errors import StoreUnavailableError
 from standfast._src.base.logs import session_logger as log
-from standfast._src.sessions.backends.sqlite import upgrade_from_1
 from standfast._src.sessions.backends.sqlite.sqlite_errors import replaced_file
 
 try:
@@ -46,9 +45,8 @@ WHOLE_TRIES, WHOLE_PAUSE_S = 20, 0.05
 MEMORY = ":memory:"
 LOCK_SUFFIX = "-standfast-lock"
 
-OLDEST_SQLITE = (3, 25, 0)
+OLDEST_SQLITE = (3, 25, 0)  # nothing older is tested
 OLDEST_TEXT = ".".join(map(str, OLDEST_SQLITE))
-# The first with ALTER TABLE ... RENAME COLUMN, by which a file of release 0.1 is renamed and not copied.
 
 _warned: set[str] = set()
 
@@ -334,16 +332,7 @@ class CheckpointLock:
     def __init__(self, path: str) -> None:
         self._database = path
         self._needed = has_reset_fault() and _usable()
-        self._suffixes = [LOCK_SUFFIX]
         self._held: list[int] = []
-
-    def on_open(self, db: sqlite3.Connection) -> None:
-        """See which locks this file needs.
-
-        A process of release 0.1 that still has it open cannot write our tables any more, but its checkpoints know only
-        the lock that was used then: where it has ever been, that is taken too.
-        """
-        self._suffixes = [LOCK_SUFFIX, upgrade_from_1.LOCK_SUFFIX] if upgrade_from_1.is_there(db) else [LOCK_SUFFIX]
 
     def unshare(self) -> None:
         """Let go of it."""
@@ -364,8 +353,7 @@ class CheckpointLock:
         if not self._needed:
             return True
         if not self._held:
-            for suffix in self._suffixes:
-                self._held.append(open_beside(self._database, f"{self._database}{suffix}"))
+            self._held.append(open_beside(self._database, f"{self._database}{LOCK_SUFFIX}"))
         try:
             for descriptor in self._held:
                 fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
-"""Reading a file that has not the layout of today, without changing a byte of it.
+"""Read a file of the OpenAI Agents SDK, which has no tables of ours, without changing a byte of it.
 
 A connection that may write nothing may still have temporary tables and views, in its own memory, and a name without a
 schema means the temporary one first. So the tables that the statements of `statements` name are made there: the SDK's
-messages as a view with the columns that are missing, what standfast keeps beside them as empty tables, or, from a file
-of release 0.1, as its migration would make them. What is copied is small: one row for each session, writer and run.
+messages as a view with the columns that are missing, what standfast keeps beside them as empty tables. Only the
+sessions are copied, one row for each.
 """
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 from standfast._src.base.errors import NotADatabaseError
-from standfast._src.sessions.backends.sqlite import schema, upgrade_from_1
+from standfast._src.sessions.backends.sqlite import schema
 from standfast._src.sessions.backends.sqlite.schema import Tables, quote
 
 
@@ -22,7 +22,7 @@ def prepare(db: sqlite3.Connection, path: str, tables: Tables) -> int:
     Raises SchemaTooNewError for a newer one, and NotADatabaseError if it holds no such tables at all.
     """
     version = schema.version_of(db, tables)
-    if version == schema.VERSION:
+    if version:  # every layout that this release knows has the tables that are read
         return version
     there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?) COLLATE NOCASE"
     if db.execute(there, (tables.sessions, tables.messages)).fetchone()[0] < 2:
@@ -33,40 +33,24 @@ def prepare(db: sqlite3.Connection, path: str, tables: Tables) -> int:
         )
     db.execute("PRAGMA temp_store=MEMORY")
     db.execute("BEGIN")
-    prefix = "holdfast_" if version else None
-    _views(db, tables, prefix)
-    schema.make_own_tables(db, tables, temporary=True, archive=prefix is None)
-    if version:
-        upgrade_from_1.convert_aside(db, tables.sessions, tables.messages)
+    _make_views(db, tables)
+    schema.make_own_tables(db, tables, temporary=True)
     schema.put_in_order(db, tables)
     db.execute("COMMIT")
     return version
 
 
-def _views(db: sqlite3.Connection, tables: Tables, prefix: str | None) -> None:
-    """The SDK's tables under their own names, with the columns that standfast adds today.
-
-    `prefix`: what those that are there begin with; None: none is there.
-    """
+def _make_views(db: sqlite3.Connection, tables: Tables) -> None:
+    """Show the SDK's tables under their own names, with the columns that standfast adds."""
     sessions, messages = quote(tables.sessions), quote(tables.messages)
-    epoch = "NULL" if prefix is None else f"{prefix}epoch"
     db.execute(
-        f"CREATE TEMP TABLE {sessions} AS SELECT session_id, created_at, updated_at, {epoch} AS standfast_epoch, "
+        f"CREATE TEMP TABLE {sessions} AS SELECT session_id, created_at, updated_at, NULL AS standfast_epoch, "
         "NULL AS standfast_edition, CAST(NULL AS INTEGER) AS standfast_changed, CAST(NULL AS INTEGER) AS "
         f"standfast_seen, NULL AS standfast_labels FROM main.{sessions}"
     )
     db.execute(f"CREATE UNIQUE INDEX temp.{quote(tables.own('ids'))} ON {sessions} (session_id)")
     db.execute(f"CREATE INDEX temp.{quote(tables.own('by_change'))} ON {sessions} (standfast_changed, session_id)")
-    own = ", ".join(
-        f"{'NULL' if prefix is None else prefix + column} AS standfast_{column}"
-        for column in ("writer", "ordinal", "replaces")
-    )
+    own = ", ".join(f"NULL AS standfast_{column}" for column in ("writer", "ordinal", "replaces"))
     db.execute(
         f"CREATE TEMP VIEW {messages} AS SELECT id, session_id, message_data, created_at, {own} FROM main.{messages}"
     )
-    if prefix is not None:
-        archive = quote(f"{tables.messages}_holdfast_archive")
-        db.execute(
-            f"CREATE TEMP VIEW {quote(tables.own('archive'))} AS SELECT session_id, generation, position, "
-            f"message_data, created_at, {own} FROM main.{archive}"
-        )

@@ -274,7 +274,6 @@ class GroupCommit(Worker, Compensator):
             for tables in {request.where for request in requests}:
                 version_of(db, tables)  # a newer layout, or no database at all, is refused before anything is changed
             database_file.set_up_writer(db)
-            self._lock.on_open(db)
         except BaseException:
             db.close()
             raise

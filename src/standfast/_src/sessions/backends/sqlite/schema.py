@@ -17,21 +17,24 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 from standfast._src.base.errors import CorruptRecordError, InvalidNameError, SchemaTooNewError, StoreUnavailableError
-from standfast._src.sessions.backends.sqlite import upgrade_from_1
+from standfast._src.base.new_layouts import version_to_write
 from standfast._src.sessions.client.sdk_tables import SQLALCHEMY_VERSION, check_table_names
 from standfast._src.sessions.storage import Cell
 
 _LABEL = re.compile(r"[a-z_]+\Z")
 
 VERSIONS_TABLE = "standfast_schema"
-VERSION = 2
-# Layout 1 was release 0.1's, under the name the package had then.
+VERSION, BEFORE = 2, 2
+"""The newest layout that this release reads, and the newest that the release before it reads. 1 was never released."""
+
+OLDEST = 2
+# What `make_own_tables` makes; the steps of `UPGRADES` do the rest.
 
 
 class TablesBeside(Protocol):
@@ -171,8 +174,8 @@ def columns_of(db: sqlite3.Connection, table: str) -> set[str]:
     return {bytes(row[1]).decode() for row in db.execute(f"PRAGMA table_info({quote(table)})")}
 
 
-def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool = False, archive: bool = True) -> None:
-    """Cells, kept generations (`archive`) and saved runs; `temporary`: for this connection only."""
+def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool = False) -> None:
+    """Make the tables of cells, kept generations and saved runs; `temporary`: for this connection only."""
 
     def create(kind: str, columns: str, options: str = "") -> str:
         what = "TEMP TABLE" if temporary else "TABLE"
@@ -186,14 +189,13 @@ def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool =
         "id INTEGER PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, epoch TEXT NOT NULL, value BLOB NOT NULL",
     )
     db.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {quote(tables.own('cells_by_name'))} ON {cells} (owner, name)")
-    if archive:
-        create(
-            "archive",
-            "session_id TEXT NOT NULL, generation INTEGER NOT NULL, position INTEGER NOT NULL, message_data TEXT NOT "
-            "NULL, created_at TIMESTAMP, standfast_writer TEXT, standfast_ordinal INTEGER, standfast_replaces INTEGER, "
-            "PRIMARY KEY (session_id, generation, position)",
-            "WITHOUT ROWID",
-        )
+    create(
+        "archive",
+        "session_id TEXT NOT NULL, generation INTEGER NOT NULL, position INTEGER NOT NULL, message_data TEXT NOT "
+        "NULL, created_at TIMESTAMP, standfast_writer TEXT, standfast_ordinal INTEGER, standfast_replaces INTEGER, "
+        "PRIMARY KEY (session_id, generation, position)",
+        "WITHOUT ROWID",
+    )
     runs = create(
         "runs",
         "run_id TEXT PRIMARY KEY, created_at TIMESTAMP NOT NULL, updated_at TIMESTAMP NOT NULL, epoch TEXT NOT NULL, "
@@ -228,7 +230,7 @@ def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:
     """The version this pair of tables has in the file; 0 where standfast has not been yet."""
     _refuse_views(db, tables)
-    version = _version_in(db, VERSIONS_TABLE, tables) or min(1, _version_in(db, upgrade_from_1.VERSIONS_TABLE, tables))
+    version = _version_in(db, VERSIONS_TABLE, tables)
     if version >= SQLALCHEMY_VERSION:
         raise SchemaTooNewError(
             f"SQLAlchemySession keeps its own records beside {tables.messages!r}; they were left as they are",
@@ -268,13 +270,21 @@ def _refuse_views(db: sqlite3.Connection, tables: Tables) -> None:
         )
 
 
+UPGRADES: dict[int, Callable[[sqlite3.Connection, Tables], None]] = {}
+"""From layout N to N + 1, in the transaction that the caller has begun."""
+
+
+def _choose_version() -> int:
+    return version_to_write(VERSION, BEFORE)
+
+
 def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
     """Bring this pair of tables up to date; the caller has begun an immediate transaction.
 
     True if another program had made these tables before standfast saw them.
     """
     version = version_of(db, tables)
-    foreign = False if version == VERSION else _brought_up_to_date(db, tables, version)
+    foreign = False if version >= _choose_version() else _brought_up_to_date(db, tables, version)
     if tables.beside is not None:
         tables.beside.prepare(db, tables)
     return foreign
@@ -282,7 +292,7 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
 
 def is_current(db: sqlite3.Connection, tables: Tables) -> bool:
     """Whether nothing is left to make for this pair of tables."""
-    if version_of(db, tables) < VERSION:
+    if version_of(db, tables) < _choose_version():
         return False
     return tables.beside is None or tables.beside.is_ready(db, tables)
 
@@ -298,12 +308,11 @@ def _brought_up_to_date(db: sqlite3.Connection, tables: Tables, version: int) ->
             "Give other table names or another file, and copy the conversations over.",
         )
     db.execute(f"CREATE TABLE IF NOT EXISTS {VERSIONS_TABLE} (tables TEXT PRIMARY KEY, version INTEGER NOT NULL)")
-    if version == 1:
-        upgrade_from_1.rename(db, tables.sessions, tables.messages)
-    for step in (_peer_tables, _own_columns, make_own_tables):
-        step(db, tables)
-    if version == 1:
-        upgrade_from_1.convert(db, tables.sessions, tables.messages)
-    put_in_order(db, tables)
-    db.execute(f"INSERT OR REPLACE INTO {VERSIONS_TABLE} (tables, version) VALUES (?, ?)", (tables.key, VERSION))
+    if version == 0:
+        for step in (_peer_tables, _own_columns, make_own_tables, put_in_order):
+            step(db, tables)
+    target = _choose_version()
+    for older in range(max(version, OLDEST), target):
+        UPGRADES[older](db, tables)
+    db.execute(f"INSERT OR REPLACE INTO {VERSIONS_TABLE} (tables, version) VALUES (?, ?)", (tables.key, target))
     return foreign

@@ -26,7 +26,6 @@ def drop_tables(path: str, begins: str, timeout_s: float) -> None:
     lock = database_file.CheckpointLock(path)
     with contextlib.closing(database_file.connect(path)) as db, contextlib.closing(lock):
         db.execute("PRAGMA wal_autocheckpoint=0")  # a checkpoint of ours needs the lock alone
-        lock.on_open(db)
         while not _drop_tables(db, lock, begins):
             if time.monotonic() >= deadline:
                 raise StoreTimeoutError(
