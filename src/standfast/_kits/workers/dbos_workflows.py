@@ -1,12 +1,12 @@
 """Runs as workflows of DBOS: a queue and a scheduler in PostgreSQL or SQLite. A workflow here has no steps.
 
-DBOS repeats a step that was in progress when its worker died, without a word; the run store says of every call whether
-it had begun. So the workflow is one call of the runner, which may be repeated, and all that is durable about it is the
-run.
+DBOS repeats a step that was in progress when its worker crashed, without a notice; the run store knows of every call
+whether it had begun. So the workflow is one call of the runner, which may be repeated, and only the run itself is
+durable.
 
-The open package of DBOS takes the workflows of a dead worker up again only when a worker with the same `executor_id`
-and the same application version is started. Until then they stay "pending" there. `tend`, which DBOS's scheduler
-calls, does not wait for that: it goes on with the runs themselves, whoever had them.
+The open package of DBOS takes the workflows of a crashed worker up again only when a worker with the same `executor_id`
+and the same application version is started. Until then they stay "pending" there. `tend`, which DBOS's scheduler calls,
+does not wait for that: it resumes the runs themselves, of any worker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CLOSING_S = 5.0
 
 
 class RunWorkflows:
-    """Puts runs into a queue of DBOS and works them off. Make one in every process, before `DBOS.launch()`."""
+    """Queue of runs in DBOS, and its worker. Make one in every process, before `DBOS.launch()`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class RunWorkflows:
         self._tend = DBOS.workflow(name=TEND)(tend_now)
 
     async def start(self) -> None:
-        """Make the queue and the schedule known; call it after `DBOS.launch()`."""
+        """Register the queue and the schedule; call it after `DBOS.launch()`."""
         # No limit for all workers together and none for a conversation: DBOS counts what a dead worker had as running,
         # and a conversation would stand still until that worker is back. The lease keeps the order of a conversation.
         await DBOS.register_queue_async(
@@ -98,7 +98,7 @@ class RunWorkflows:
             await DBOS.apply_schedules_async([schedule])
 
     async def stop(self, *, within_s: float = 8.0) -> None:
-        """Stop as on deploy: what has begun ends, the rest is handed over within this time; then end DBOS here.
+        """Shut down as on deploy: begun work ends, the rest is handed over within this time; then end DBOS here.
 
         A run that is handed over goes into the queue again, for any worker.
         """
@@ -126,16 +126,17 @@ class RunWorkflows:
     async def decide(
         self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
     ) -> None:
-        """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
+        """Approve or reject a waiting call, from any process; enqueue the run once no call waits.
 
-        Raises what `Store.decide` raises. If this process dies in between, `tend` goes on with the run.
+        Raises the errors of `Store.decide`. If this process crashes in between, `tend` resumes the run.
         """
         job = await self.jobs.decide(run_id, call_id, approve, by=by, **shown)
         if job is not None:
             await self._go_on(job)
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> bool:
-        """Give a run up, from any process. Whether it has ended now; False: a worker is at it, and it goes on.
+        """Cancel a run, from any process. Return True if it has ended; False while a worker executes it, and it
+        continues.
 
         Nothing interrupts that worker: DBOS stops a workflow between its steps, and this one has none. `take`: the run
         is taken from it, alive or dead, as `Store.cancel` does; it stores nothing more, and what it had begun is said
@@ -153,10 +154,10 @@ class RunWorkflows:
         return True
 
     async def _call_off(self, run_id: str, *, by: str) -> bool:
-        """Say in the store that a run has ended of which nothing is there: a worker may have it, and wait."""
+        """Record the end of a run that has no saved state: a worker may have it, and wait."""
         workflow = await DBOS.get_workflow_status_async(run_id)
         if workflow is None or workflow.input is None:
-            return True  # nobody was ever asked for it
+            return True  # it was never enqueued
         try:
             await self.jobs.call_off(RunJob(*workflow.input["args"]), by=by)
         except RunClaimedError:
@@ -164,7 +165,7 @@ class RunWorkflows:
         return True
 
     async def tend(self) -> dict[str, int]:
-        """Go on with every run that has nobody, whichever worker had it: the outcomes of `Runner.recover`, counted."""
+        """Resume every run without a worker, of any worker; return the outcomes of `Runner.recover`, counted."""
         return await self.jobs.recover()
 
     async def _go_on(self, job: RunJob) -> None:
@@ -183,7 +184,7 @@ class RunWorkflows:
     # --- working -----------------------------------------------------------------------------------------------------
 
     async def _perform(self, job: RunJob) -> dict[str, Any]:
-        """The whole workflow. DBOS repeats one that was torn and not one that failed: so it is tried again in here."""
+        """Run the whole workflow. DBOS repeats an interrupted workflow but not a failed one: so retries are in here."""
         self._loops.add(asyncio.get_running_loop())
         attempts = 0
         while True:

@@ -1,8 +1,8 @@
-"""What every queue needs to run agents: one job that may be delivered any number of times, anywhere.
+"""Jobs of any queue that run agents: a job may be delivered any number of times, anywhere.
 
-A run's store is its log already, and its lease tells whether its worker lives. So a job does not keep anything of its
-own: it starts the run under its id, and whatever was done before, in this process or in one that was killed, is found
-there. An engine adapter hands deliveries to `RunJobs.perform` and asks `again_after_s` about what it raised.
+A run's store is its log already, and its lease tells whether its worker lives. So a job keeps no state of its own: it
+starts the run under its id, and finds all earlier work there, from this process or a killed one. An engine adapter
+hands deliveries to `RunJobs.perform` and asks `again_after_s` about its errors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from standfast._src.runs.persistence.unfinished_runs import give_up_run
 from standfast._src.runs.recovery.recover import ANCHOR
 
 AGAIN_S_MAX = 60.0
-# Long enough for a store that is being restarted, short enough that nobody looks for the job by hand.
+# Long enough for a store that is being restarted, short enough that no operator searches for the job.
 
 LASTING = (
     GuardrailTripped,
@@ -63,20 +63,20 @@ an older worker may have got the job, and the next one has them."""
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
-    """What is put into a queue: plain values, so that any engine can carry it."""
+    """Content of a queue entry: plain values, so that any engine can carry it."""
 
     run_id: str
     agent: str
     """The name of the agent that the run starts with."""
     input: str | list[Item] | None = None
-    """None: the run was begun by an earlier job, and is only to go on."""
+    """None: the run was begun by an earlier job, and is only resumed."""
     session_id: str | None = None
     """None: no session keeps the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended. `waits`: a person must decide first; the job is over, and another goes on with the run."""
+    """End of a job. `waits`: a person must decide first; the job is over, and another job resumes the run."""
 
     run_id: str
     status: Literal["done", "waits", "failed", "cancelled"]
@@ -86,7 +86,7 @@ class JobEnd:
     """The ids of the calls that wait for a person."""
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON, for engines that keep what a job returned."""
+        """Return the same as JSON, for engines that keep a job's result."""
         return {"run_id": self.run_id, "status": self.status, "output": self.output, "waiting": list(self.waiting)}
 
 
@@ -95,7 +95,7 @@ ContextOf = Callable[[RunJob], object]
 
 
 class DecisionOptions(TypedDict, total=False):
-    """What may be given with a decision; see `Store.decide`."""
+    """Options of a decision; see `Store.decide`."""
 
     reason: str | None
     arguments: str | None
@@ -103,7 +103,7 @@ class DecisionOptions(TypedDict, total=False):
 
 
 class RunJobs:
-    """Runs jobs: `agents` by their names, on one store, each under its run's id."""
+    """Executor of jobs: `agents` by name, on one store, each job under its run's id."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class RunJobs:
 
     @property
     def store(self) -> Store:
-        """The store, opened when it is first used."""
+        """The store, opened at its first use."""
         if self._opened is None:
             assert not isinstance(self._given, Store)
             self._opened = open_store(self._given, create=True)
@@ -144,7 +144,7 @@ class RunJobs:
         await self.close()
 
     async def close(self) -> None:
-        """Close the store, if it was opened here."""
+        """Close the store, if opened here."""
         opened, self._opened = self._opened, self._given if isinstance(self._given, Store) else None
         if opened is not None and opened is not self._given:
             await opened.close()
@@ -152,11 +152,11 @@ class RunJobs:
     # --- one delivery ------------------------------------------------------------------------------------------------
 
     async def perform(self, job: RunJob) -> JobEnd:
-        """Run a job, however often it was delivered before and whatever became of that.
+        """Run a job, regardless of earlier deliveries.
 
-        A run that has ended gives its result again; one that was torn goes on behind its last effect; one that waits
-        for a person says so. Raises RunClaimedError or SessionBusyError while another worker is at it, and what the
-        run raises: `again_after_s` says whether to deliver it again.
+        A run that has ended returns its result again; an interrupted one continues behind its last effect; one that
+        waits for a person reports that. Raises RunClaimedError or SessionBusyError while another worker executes it,
+        and errors of the run: `again_after_s` decides about another delivery.
         """
         agent = self.agents.get(job.agent)
         if agent is None:
@@ -182,7 +182,7 @@ class RunJobs:
             await session.close()
 
     async def _find_ending(self, run_id: str) -> JobEnd | None:
-        """How a run has ended, if it has: cancelled, settled by another run, or done in an earlier delivery."""
+        """Return the end of a run, or None: cancelled, settled by another run, or done in an earlier delivery."""
         try:
             view = await self.store.run(run_id)
         except (NotFoundError, RunStateError):
@@ -198,16 +198,16 @@ class RunJobs:
     async def decide(
         self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
     ) -> RunJob | None:
-        """Approve or reject a call that waits, and give the job that goes on with its run; see `Store.decide`.
+        """Approve or reject a waiting call, and return the job that resumes its run; see `Store.decide`.
 
-        None if other calls of the run still wait. Raises what `Store.decide` raises. Somebody who dies between this
-        and putting the job into the queue leaves a run that is `ready`: `recover` finds it.
+        None if other calls of the run still wait. Raises the errors of `Store.decide`. A process that crashes between
+        this and putting the job into the queue leaves a run that is `ready`: `recover` finds it.
         """
         view = await self.store.decide(run_id, call_id, approve, by=by, **shown)
         return None if view.waiting else await self.job_of(run_id)
 
     async def call_off(self, job: RunJob, *, by: str) -> None:
-        """Give a run up of which nothing is saved: whoever comes to start it is told that it has ended.
+        """Cancel a run without saved state: a worker that starts it later finds its end.
 
         Raises RunClaimedError if it has begun since.
         """
@@ -229,9 +229,9 @@ class RunJobs:
             await session.close()
 
     async def recover(self) -> dict[str, int]:
-        """Go on with every run of the store that has nobody and that one of the agents can continue: one pass.
+        """Resume every run of the store that has no worker and that one of the agents can continue: one pass.
 
-        Gives how many runs had which outcome (`Runner.recover`).
+        Returns the number of runs by outcome (`Runner.recover`).
         """
         report = await Runner.recover(
             self.agents.values(),
@@ -242,7 +242,7 @@ class RunJobs:
         return dict(report.counts)
 
     def _find_agent_for(self, started_with: str, run: RunSummary) -> tuple[Agent[Any], object] | None:
-        """Return what another run of a job's conversation is resumed with, where it is to finish first (C15)."""
+        """Return the agent and context to resume another run of a job's conversation, which must finish first (C15)."""
         agent = self.agents.get(started_with)
         job = RunJob(run.run_id, started_with, None, run.session_id)
         return None if agent is None else (agent, self._context(job) if self._context is not None else None)
@@ -252,7 +252,7 @@ class RunJobs:
         return self._context(RunJob(run.run_id, run.agent, None, run.session_id))
 
     async def job_of(self, run_id: str) -> RunJob:
-        """The job that goes on with a saved run; raises NotFoundError if there is none, RunStateError if it ended."""
+        """Return the job that resumes a saved run; raise NotFoundError if unknown, RunStateError if ended."""
         session = self.store.session(ANCHOR)
         try:
             saved = await load(session.run_store(), run_id)
@@ -275,9 +275,11 @@ def _end_of(result: RunResult[Any]) -> JobEnd:
 
 
 def again_after_s(error: BaseException, attempts: int, *, attempts_max: int, lease_ttl_s: float) -> float | None:
-    """In how many seconds to deliver a job again that raised this on its attempt number `attempts`; None: not at all.
+    """Return the delay in seconds of the next delivery, after attempt number `attempts` raised an error; None: no
+    delivery.
 
-    Attempts count from zero. Whoever finds another worker at the run looks again when its lease would have ended.
+    Attempts count from zero. While another worker has the run or its session, the delay is at least the time to live of
+    its lease.
     """
     if attempts + 1 >= attempts_max or isinstance(error, LASTING):
         return None

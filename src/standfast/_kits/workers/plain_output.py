@@ -1,4 +1,4 @@
-"""A run's final output as JSON, as an engine can keep it."""
+"""Final output of a run as JSON, for storage by an engine."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from standfast._src.base.json_values import JsonValue
 
 
 def plain(output: object) -> JsonValue:
-    """The output as a JSON value, whatever type the agent's `output_type` gave it."""
+    """Convert an output of any `output_type` to a JSON value."""
     return to_jsonable_python(output, fallback=str)

@@ -44,7 +44,7 @@ GIVING_UP_S, GIVING_UP_POLL_S = 10.0, 0.1
 
 
 class RunQueue:
-    """Puts runs into a queue of procrastinate and works them off. Make one in every process, with the same agents."""
+    """Queue of runs in procrastinate, and its worker. Make one in every process, with the same agents."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class RunQueue:
         self._run = app.task(name=RUN, queue=queue, retry=again, pass_context=True)(self._perform)
         self._tend = app.task(name=TEND, queue=queue, pass_context=False)(self._tend_now)
         if tend is not None:
-            # Not one at a time: a worker that dies at it would keep the lock, and nobody would be left to find out.
+            # Not one at a time: a worker that crashes at it would keep the lock, and no worker would be left to notice.
             app.periodic(cron=tend, queueing_lock=TEND)(self._tend)
 
     # --- putting runs into the queue ---------------------------------------------------------------------------------
@@ -80,10 +80,10 @@ class RunQueue:
     async def enqueue(
         self, run_id: str, agent: str, input: str | list[Item], *, session_id: str | None = None
     ) -> int | None:
-        """Put a run into the queue, and give the job's number; None if a job of this run waits there already.
+        """Put a run into the queue, and return the job's number; None if a job of this run waits there already.
 
-        Jobs of one session are worked off in order, one at a time. Asking twice does no harm, whenever it is: a run
-        that was cancelled before it began stays cancelled (None, too), as long as the queue keeps its cancelled job.
+        Jobs of one session are worked off in order, one at a time. A repeat is harmless at any time: a run that was
+        cancelled before it began stays cancelled (None, too), as long as the queue keeps its cancelled job.
         """
         if await self._was_cancelled_before_it_began(run_id):
             return None
@@ -105,21 +105,21 @@ class RunQueue:
     async def decide(
         self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
     ) -> None:
-        """Approve or reject a call that waits, from any process; when none waits any more, enqueue the run.
+        """Approve or reject a waiting call, from any process; enqueue the run once no call waits.
 
-        Raises what `Store.decide` raises. If this process dies in between, the periodic job goes on with the run.
+        Raises the errors of `Store.decide`. If this process crashes in between, the periodic job resumes the run.
         """
         job = await self.jobs.decide(run_id, call_id, approve, by=by, **shown)
         if job is not None:
             await self._defer(job)
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
-        """Give a run up, from any process. Whether it has ended; False: another run of its conversation is under way,
-        and it is still as it was: ask again.
+        """Cancel a run, from any process. Return True if it has ended; False if another run of its conversation is
+        under way: nothing has changed, so ask again.
 
-        A worker that is at it is told, and gives it up; from one that does not within some seconds, because it is dead
-        or nobody could tell it, the run is taken. What its tools have done is stored, or said to be unknown. A run that
-        is still in the queue does not begin.
+        The worker of the run is notified, and cancels it; if it does not within some seconds, because it has crashed or
+        could not be notified, the run is taken from it. Effects of its tools are stored, or recorded as unknown. A run
+        that is still in the queue does not begin.
         """
         manager = self.app.job_manager
         is_told = False
@@ -128,8 +128,8 @@ class RunQueue:
             if job.id is not None and job.status in ("todo", "doing"):
                 await manager.cancel_job_by_id_async(job.id, abort=True)
                 is_told = is_told or job.status == "doing"
-        # A job that is under way says that a worker has begun it, not that this worker lives; and whoever goes on with
-        # runs that have no job hears of no abortion.
+        # A job that is under way says that a worker has begun it, not that this worker lives; and a process
+        # that resumes runs without a job gets no abortion.
         end = time.monotonic() + (GIVING_UP_S if is_told else 0.0)
         while True:
             is_late = time.monotonic() >= end
@@ -148,7 +148,7 @@ class RunQueue:
                 return True
 
     async def _call_off(self, jobs: Iterable[Job], by: str) -> None:
-        """Say in the store that a run has ended of which nothing is there; nothing, if it was in no queue."""
+        """Record the end of a run that has no saved state; do nothing if it was in no queue."""
         for job in jobs:
             if job.task_kwargs.get("input") is not None:
                 given: Any = job.task_kwargs
@@ -156,7 +156,7 @@ class RunQueue:
                 return
 
     async def _defer(self, job: RunJob) -> int | None:
-        # One run, or one conversation, at a time and in order: whoever waited for a lease would keep a place of its
+        # One run, or one conversation, at a time and in order: a job waiting for a lease would keep a place of its
         # worker busy meanwhile.
         lock = _name_of(job.run_id) if job.session_id is None else f"session {job.session_id}"
         made = self._run.configure(lock=lock, queueing_lock=_name_of(job.run_id))
@@ -169,11 +169,11 @@ class RunQueue:
     # --- working -----------------------------------------------------------------------------------------------------
 
     async def work(self, *, within_s: float = 8.0, **options: Any) -> None:
-        """Work jobs off until SIGTERM or SIGINT; then what has begun ends, or is handed over after `within_s`.
+        """Work off jobs until SIGTERM or SIGINT; then begun work ends, or is handed over after `within_s`.
 
-        `options` are those of procrastinate's `run_worker_async`. Its own ways to start a worker do as well: then a
-        run that is cut on deploy goes on elsewhere after `shutdown_graceful_timeout`, where here it is handed over
-        at the end of its turn.
+        `options` are those of procrastinate's `run_worker_async`. Its own ways to start a worker do as well: then a run
+        that is cut on deploy continues elsewhere after `shutdown_graceful_timeout`, where here it is handed over at the
+        end of its turn.
         """
         options = {"queues": [self.name], **options, "install_signal_handlers": False}
         options.setdefault("shutdown_graceful_timeout", within_s + CLOSING_S)
@@ -191,9 +191,9 @@ class RunQueue:
             raise ended
 
     async def tend(self) -> dict[str, int]:
-        """One pass of the periodic job: deliver the jobs of dead workers again, and go on with runs that have no job.
+        """Run a pass of the periodic job: deliver the jobs of crashed workers again, and resume runs without a job.
 
-        Gives how many of each: `stalled` jobs, and the outcomes of `Runner.recover`.
+        Returns the number of `stalled` jobs, and the outcomes of `Runner.recover`.
         """
         manager, stalled = self.app.job_manager, 0
         for job in await manager.get_stalled_jobs(queue=self.name, seconds_since_heartbeat=self.heartbeat_s_max):
@@ -215,7 +215,7 @@ class RunQueue:
             end = await self.jobs.perform(RunJob(run_id, agent, input, session_id))
         except asyncio.CancelledError:
             if context.abort_reason() is AbortReason.USER_REQUEST:
-                # Whoever asked for it gives the run up, too: one of the two is told that the other does.
+                # The requester of the abortion cancels the run, too: one of the two gets an error about the other.
                 with contextlib.suppress(NotFoundError, RunStateError, RunClaimedError, SessionBusyError):
                     await self.jobs.store.cancel(run_id, by="procrastinate", reason="The job was aborted.")
                 raise JobAborted from None
@@ -224,7 +224,7 @@ class RunQueue:
 
 
 class _Again(BaseRetryStrategy):
-    """When a job is delivered again."""
+    """Retry strategy of jobs."""
 
     def __init__(self, attempts_max: int, lease_ttl_s: float) -> None:
         self._attempts_max, self._lease_ttl_s = attempts_max, lease_ttl_s
@@ -238,5 +238,5 @@ class _Again(BaseRetryStrategy):
 
 
 def _name_of(run_id: str) -> str:
-    """By what jobs of a run are known to the queue."""
+    """Return the queue's name for jobs of a run."""
     return f"run {run_id}"

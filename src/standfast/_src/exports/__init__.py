@@ -1,1 +1,1 @@
-"""How names are found: the table of public names, and modules that load them when they are used."""
+"""Lookup of public names: their table, and modules that load them at first use."""

@@ -1,8 +1,8 @@
-"""What the OpenAI Agents SDK has and standfast has not, by kind, and what to do instead.
+"""Names of the OpenAI Agents SDK that standfast lacks, by kind, with the replacement.
 
-A program that imports one of these names, or a module that is all about one of these kinds, is told so in one
-sentence, where it imports it. Nothing else may be missing: `tests/compat/test_names.py` reads the installed SDK and
-asks for every name of it. Like `exports`, this file imports nothing that costs anything.
+A program that imports one of these names, or a module of one of these kinds, gets an error with the replacement at the
+import. Nothing else may be missing: `tests/compat/test_names.py` reads the installed SDK and asks for every name of it.
+Like `exports`, this file imports nothing that costs anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """One kind of thing that is not there."""
+    """A kind of missing names."""
 
     modules: tuple[str, ...]
     """Modules (below `standfast`) that are all about it, with everything below them."""
@@ -103,8 +103,9 @@ ABSENT: dict[str, Kind] = {
 
 
 def absent(module: str, name: str) -> str | None:
-    """Why `module` does not have `name`, though the OpenAI Agents SDK does, and what to do instead; None if it is ours
-    or nobody's."""
+    """Return the reason why `module` lacks a name of the OpenAI Agents SDK, and the replacement; None for any other
+    name.
+    """
     for kind, about in ABSENT.items():
         if name in about.names.split():
             return f"standfast has no {kind}, so there is no {name}. {about.instead}"
@@ -112,7 +113,7 @@ def absent(module: str, name: str) -> str | None:
 
 
 def absent_module(module: str) -> str | None:
-    """Why there is no module of this name below `standfast`, and what to do instead; None if it may be there."""
+    """Return the reason why a module below `standfast` is missing, and the replacement; None for any other module."""
     for kind, about in ABSENT.items():
         if any(module == place or module.startswith(f"{place}.") for place in about.modules):
             return f"standfast has no {kind}, so there is no standfast.{module}. {about.instead}"

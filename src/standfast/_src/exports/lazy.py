@@ -1,9 +1,9 @@
-"""Names that are looked up when they are first used: the one file that reaches modules it does not import.
+"""Lazy lookup of names: the only file that reaches modules it does not import.
 
 `standfast` offers everything, and a program uses little of it. A module that calls `lazy` gets its names from the table
-in `table`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a
-plain attribute; a public module below it (`standfast.run`) is an attribute too. A name that cannot be had says why: no
-such name, not in standfast and what to do instead, or which extra to install.
+in `table`, imports a name's home at the first use of that name, and keeps the value, so that the second use is a plain
+attribute; a public module below it (`standfast.run`) is an attribute too. The error for a missing name has the reason:
+no such name, a name that standfast lacks with its replacement, or the extra to install.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = __name__.partition(".")[0]
 
 
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for the module of that full name, as `table` describes it."""
+    """Return `__getattr__` and `__dir__` for a module, by `table`."""
     path = module.removeprefix(ROOT).removeprefix(".")
     tables: list[tuple[dict[str, str], set[str]]] = []  # one, once they were needed
 
@@ -53,7 +53,7 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
 
 def _tables(path: str) -> tuple[dict[str, str], set[str]]:
-    """The names that the module of that path offers, each with its home, and the public modules below it."""
+    """Return a module's names, each with its home, and the public modules below it."""
     from standfast._src.exports.sdk_paths import DOORS
     from standfast._src.exports.table import homes
 
@@ -62,7 +62,7 @@ def _tables(path: str) -> tuple[dict[str, str], set[str]]:
 
 
 def forward(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for the public path of a kit: every name is looked up in the module that it shows."""
+    """Return `__getattr__` and `__dir__` for the public path of a kit, which looks names up in the kit's module."""
 
     def resolve(name: str) -> Any:
         from importlib import import_module
@@ -90,7 +90,7 @@ def forward(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
 
 
 def edge(home: str) -> Any:
-    """The module of that name below `standfast`, for a face that needs what lives at the edge, only when it does."""
+    """Import a module below `standfast` at its first use, for a caller that needs a part of the edge."""
     if home not in _edges:
         _edges[home] = _import_home(home, home)
     return _edges[home]
@@ -101,14 +101,14 @@ _edges: dict[str, Any] = {}
 
 
 class _Explanations:
-    """The last finder of modules that Python asks: says why one of the SDK's is not there.
+    """Last finder of modules: explains a missing module of the SDK.
 
     A finder and not modules that fail, because the SDK's packages about such things have modules without number.
     """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raise what `absent` says about the module of this name; nothing is ever found."""
+        """Raise the explanation of `absent` for a module of this name; never find a module."""
         root, _, module = name.partition(".")
         if root != ROOT:
             return

@@ -1,4 +1,4 @@
-"""`import agents` gives standfast: an import hook for programs and packages that are written for the OpenAI Agents SDK.
+"""Import hook that makes `import agents` import standfast, for programs and packages written for the OpenAI Agents SDK.
 
 The hook answers with standfast's own module objects and makes no copies of them, so `isinstance` holds between what
 `agents` and what `standfast` gives, and a name that standfast does not have explains itself under both. It is the first
@@ -84,7 +84,7 @@ class _Alias(MetaPathFinder):
         return spec
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
-        """Return the stand-in for the SDK's distribution where it was asked for."""
+        """Return the stand-in for the SDK's distribution if requested."""
         name = getattr(context, "name", None)
         if not self.has_distribution or (name is not None and re.sub(r"[-_.]+", "-", name).lower() != DISTRIBUTION):
             return []
@@ -94,13 +94,13 @@ class _Alias(MetaPathFinder):
 
 
 class _Same(Loader):
-    """Loader of a module that is loaded already, under its own name."""
+    """Loader of an already loaded module, under its own name."""
 
     def __init__(self, module: ModuleType, own: ModuleSpec) -> None:
         self.module, self.own = module, own
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module as it is."""
+        """Return the module unchanged."""
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -112,5 +112,5 @@ class _Same(Loader):
 
 
 def _with_their_name(text: str, ours: str, theirs: str) -> str:
-    """Return the text of an import error in which the module has the name that the program wrote."""
+    """Return the text of an import error, with the module's name as written by the program."""
     return re.sub(rf"{re.escape(ours)}(?!\w|\.\w)", theirs, text)

@@ -1,4 +1,4 @@
-"""Stand-in for the distribution `openai-agents`, for packages that look for it in `importlib.metadata`."""
+"""Stand-in for the distribution `openai-agents`, for packages that search it in `importlib.metadata`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[3]
 
 
 class StandIn(Distribution):
-    """Distribution without files: a name, a version, and the package that it brings."""
+    """Distribution without files: a name, a version, and its package."""
 
     def __init__(self, name: str, version: str, package: str) -> None:
         self._files = {
@@ -25,5 +25,5 @@ class StandIn(Distribution):
         return self._files.get(str(filename))
 
     def locate_file(self, path: Any) -> Path:
-        """Return where a file beside the package `standfast` is; the distribution lists none."""
+        """Return the path of a file beside the package `standfast`; the distribution lists none."""
         return PACKAGE / str(path)

@@ -1,4 +1,4 @@
-"""Names offered by one public module only: the SDK has them in a module of its own, and not in `agents` itself."""
+"""Names offered by a single public module: the SDK has them in a module of its own, and not in `agents` itself."""
 
 from __future__ import annotations
 

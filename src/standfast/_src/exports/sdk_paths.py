@@ -1,4 +1,4 @@
-"""The module paths that programs written for the OpenAI Agents SDK import from, and the names they find there.
+"""Module paths imported by programs written for the OpenAI Agents SDK, with their names.
 
 `table` says where a name lives; `./dev names` writes a public module for each path from both.
 """

@@ -1,4 +1,4 @@
-"""Every public name, and where it lives: the one table that `import standfast` resolves names from.
+"""Table of every public name and its home, from which `import standfast` resolves names.
 
 To make something public, write it with a docstring, add its name under its module in `PUBLIC`, and run `./dev names`:
 that writes the `__init__` modules, the public modules that `sdk_paths` lists and `docs/reference/names.md`. A name
@@ -439,7 +439,7 @@ LOADED_WITH: dict[str, str] = {
 
 
 def homes(module: str) -> dict[str, str]:
-    """The names that lazy module `module` offers, each with the module it lives in (both below `standfast`)."""
+    """Return the names offered by a lazy module, each with its home module (both below `standfast`)."""
     everything = {name: home for home, names in PUBLIC.items() for name in names}
     if module == "":
         return everything

@@ -1,4 +1,4 @@
-"""Runs as OpenTelemetry spans. The names of the GenAI semantic conventions stand in this file and nowhere else.
+"""Runs as OpenTelemetry spans. This file alone has the names of the GenAI semantic conventions.
 
 A run is a tree: the run itself, and below it each request to a model, each tool call, handoff and guardrail. The driver
 says what it does with objects of its own (`span("tool", name, {"call": ...})`); here they become attributes. Only
@@ -111,7 +111,7 @@ Facts = Mapping[str, Any]
 
 
 def _add_event(name: str, facts: Facts) -> None:
-    """Put what an operator is told on the current span, as an event."""
+    """Add an operational event to the current span."""
     span = trace.get_current_span()
     if span.is_recording() and not telemetry_switch.is_off():
         span.add_event(f"{SCOPE}.{name}", {f"{SCOPE}.{fact}": value for fact, value in facts.items()})
@@ -120,23 +120,23 @@ def _add_event(name: str, facts: Facts) -> None:
 operational_events.subscribe(_add_event)
 
 
-# --- whoever traces a run --------------------------------------------------------------------------------------------
+# --- the tracer of a run ---------------------------------------------------------------------------------------------
 
 
 def tracer_for(config: TracedConfig) -> RunTracer | None:
-    """Whoever traces runs of this config; None where OpenTelemetry has not been told what to do with spans."""
-    # The switch is looked at last: it asks the environment, and most programs have nobody who listens.
+    """Return the tracer of a run, or None if tracing is off or OpenTelemetry is not configured."""
+    # The switch is checked last: it reads the environment, and most programs have no receiver of spans.
     if config.tracing_disabled:
         return None
     tracer = tracer_from(config.tracing)
     if (tracer is None and not processors and _meters() is None) or telemetry_switch.is_off():
         return None
-    # Where nobody wants spans, a meter or the SDK's kind of processor wants to be told.
+    # Without a receiver of spans, a meter or a processor of the SDK's kind still needs the events.
     return RunTracer(NoOpTracer() if tracer is None else tracer, config)
 
 
 def tracer_from(settings: object) -> trace.Tracer | None:
-    """OpenTelemetry's tracer for us, of the provider that these settings name; None if that one makes no spans."""
+    """Return standfast's OpenTelemetry tracer of the configured provider; None if the provider makes no spans."""
     return _tracer_of(_provider(settings))
 
 
@@ -153,7 +153,7 @@ def _provider(settings: object) -> trace.TracerProvider:
 
 
 def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer | None:
-    """The provider's tracer for us; None for those that make no spans. Remembered, for runs are many."""
+    """Return the provider's tracer; None for a provider without spans. Cached, because runs are many."""
     global _known
     known, tracer = _known
     if known is not provider:
@@ -169,7 +169,7 @@ _known: tuple[trace.TracerProvider | None, trace.Tracer | None] = (None, None)
 
 
 class RunTracer:
-    """Makes the spans of one run, with what its config lets them hold."""
+    """Factory of a run's spans, with the content allowed by its config."""
 
     def __init__(self, tracer: trace.Tracer, config: TracedConfig) -> None:
         self._tracer, self.config = tracer, config
@@ -177,11 +177,11 @@ class RunTracer:
         self._run_record: RunRecord | None = None
 
     def under(self, config: TracedConfig) -> RunTracer | None:
-        """Whoever traces a nested run, which may have a config of its own."""
+        """Return the tracer of a nested run, which may have its own config."""
         return None if config.tracing_disabled else RunTracer(self._tracer, config)
 
     def span(self, kind: str, name: str, facts: Facts) -> RunSpan:
-        """A span around something the run does: the current one inside `with`, ended however that is left."""
+        """Make a span around work of the run: current inside `with`, ended at every exit."""
         attributes = _STARTS[kind](facts, self.config, self.content)
         if kind in OPERATIONS:
             attributes[OPERATION] = OPERATIONS[kind]
@@ -195,7 +195,7 @@ class RunTracer:
 
 
 class RunSpan:
-    """One span. Entered and left in one task, so that parallel calls stay beside each other."""
+    """A span. Entered and left in one task, so that parallel calls become siblings."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class RunSpan:
 
 
 def mark_failed(span: trace.Span, error: BaseException, *, content: bool) -> None:
-    """Put on a span what ended its work; the error's text only with `content`."""
+    """Mark a span as failed; include the error's text only with `content`."""
     if not isinstance(error, Exception):
         span.set_attribute(CANCELLED, True)  # stopped from outside: a tripwire, a deadline, Ctrl-C
         return
@@ -267,7 +267,7 @@ def _class_name(error: BaseException) -> str:
 
 
 def present(attributes: Mapping[str, Any]) -> Attributes:
-    """The attributes that have a value."""
+    """Return the attributes with a value."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -324,7 +324,7 @@ def _model_start(facts: Facts, config: TracedConfig, content: bool) -> Attribute
 
 
 def _server(model: object) -> Attributes:
-    """Where the model is asked, if it says so: an address that a program can look up in its own logs."""
+    """Return the model's server address if known: a program can look it up in its own logs."""
     address = getattr(model, "server_address", None)
     parts = urlsplit(str(address())) if callable(address) else None
     if parts is None or parts.hostname is None:
@@ -333,7 +333,7 @@ def _server(model: object) -> Attributes:
 
 
 def _finish_reasons(response: ModelResponse) -> list[str]:
-    """Why the reply ended, in the conventions' words: it calls tools, or it has come to its end."""
+    """Return the reason for the end of a reply, in the conventions' terms: a tool call, or its end."""
     kinds = {to_plain(item).get("type") for item in response.output}
     return ["tool_call" if any(str(kind).endswith("_call") for kind in kinds) else "stop"]
 
@@ -491,7 +491,7 @@ _instruments: tuple[Any, Any] = (None, None)
 
 
 def _text(value: object) -> str:
-    """A value as JSON text that any exporter can encode. An observer must not break a run over what it cannot read."""
+    """Convert a value to JSON text that any exporter can encode. An unreadable value must not break the run."""
     try:
         text = value if isinstance(value, str) else json.dumps(to_plain(value), ensure_ascii=False, default=repr)
     except (TypeError, ValueError, RecursionError):

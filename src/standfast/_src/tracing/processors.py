@@ -1,4 +1,4 @@
-"""Processors of the SDK's kind that come ready-made: spans to the terminal, and in batches to an exporter."""
+"""Ready-made processors of the SDK's kind: spans to the terminal, and in batches to an exporter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from standfast._src.tracing.trace_records import Span, Trace, TracingProcessor
 
 
 class TracingConfig(TypedDict, total=False):
-    """What `RunConfig.tracing` may be: the SDK's key, which has no effect, or an OpenTelemetry provider."""
+    """Type of `RunConfig.tracing`: the SDK's key, which has no effect, or an OpenTelemetry provider."""
 
     api_key: str
     tracer_provider: Any
@@ -24,7 +24,7 @@ class TracingExporter(ABC):
 
     @abstractmethod
     def export(self, items: list[Trace | Span[Any]]) -> None:
-        """Send these."""
+        """Send traces and spans."""
 
 
 class ConsoleSpanExporter(TracingExporter):
@@ -37,10 +37,10 @@ class ConsoleSpanExporter(TracingExporter):
 
 
 class BatchTraceProcessor(TracingProcessor):
-    """Collects what has ended and gives it to an exporter: when enough waits, at `force_flush`, and at the end.
+    """Collect ended spans and pass them to an exporter: when a batch is full, at `force_flush`, and at the end.
 
-    The SDK's sends from a thread of its own every few seconds. Here whoever ends the span that fills the batch sends
-    it: nothing is lost with a thread that dies with the program. Give it an exporter that does not wait.
+    The SDK's processor sends from a thread of its own every few seconds. Here the task that ends the last span of a
+    batch sends it: nothing is lost with a thread that dies with the program. Give it an exporter that does not wait.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class BatchTraceProcessor(TracingProcessor):
         self._lock = threading.Lock()
 
     def on_trace_start(self, trace: Trace) -> None:
-        """A trace is sent when it begins, as the SDK does."""
+        """Queue a trace at its begin, like the SDK."""
         self._add(trace)
 
     def on_trace_end(self, trace: Trace) -> None:
-        """It was sent already."""
+        """Do nothing: the trace was queued at its begin."""
 
     def on_span_start(self, span: Span[Any]) -> None:
-        """A span is sent when it has ended."""
+        """Do nothing: a span is queued at its end."""
 
     def on_span_end(self, span: Span[Any]) -> None:
-        """Let it wait for its batch."""
+        """Queue a span for its batch."""
         self._add(span)
 
     def _add(self, item: Trace | Span[Any]) -> None:
@@ -79,12 +79,12 @@ class BatchTraceProcessor(TracingProcessor):
             self.force_flush()
 
     def force_flush(self) -> None:
-        """Send what waits."""
+        """Send all queued records."""
         with self._lock:
             batch, self._waiting = self._waiting, []
         if batch:
             self._exporter.export(batch)
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Send what waits."""
+        """Send all queued records."""
         self.force_flush()

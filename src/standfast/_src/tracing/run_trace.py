@@ -1,8 +1,6 @@
-"""Spans of a run as records for processors, in the words of the OpenAI Agents SDK.
+"""Spans of a run as records for processors, in the SDK's format.
 
-A run is a task span. Below it each agent in turn has a span, below an agent each turn, and below a turn the requests,
-calls, handoffs and guardrails. Inputs, outputs and arguments are in them only where the run's config asks for it, as in
-OpenTelemetry's.
+Content (inputs, outputs, arguments) is included only if the run's config asks for it, as in OpenTelemetry's.
 """
 
 from __future__ import annotations
@@ -33,21 +31,21 @@ from standfast._src.tracing.trace_records import Span, Trace, make_span, process
 
 
 class TracedConfig(Protocol):
-    """Part of a `RunConfig` from which spans are made."""
+    """Part of a `RunConfig` needed for spans."""
 
     @property
     def workflow_name(self) -> str:
-        """Name of the workflow, as the application gave it."""
+        """Return the application's name for its workflow."""
         ...
 
     @property
     def trace_id(self) -> str | None:
-        """Id of the trace, as the application chose it."""
+        """Return the application's id for the trace."""
         ...
 
     @property
     def group_id(self) -> str | None:
-        """Id of a group of traces."""
+        """Return the common id of several traces."""
         ...
 
     @property
@@ -57,17 +55,17 @@ class TracedConfig(Protocol):
 
     @property
     def tracing(self) -> object:
-        """Destination of spans, as the application gave it."""
+        """Return the application's receiver of spans."""
         ...
 
     @property
     def tracing_disabled(self) -> bool:
-        """Whether this run leaves no spans."""
+        """Return whether tracing is off for this run."""
         ...
 
     @property
     def trace_include_sensitive_data(self) -> bool:
-        """Whether spans may hold what was said."""
+        """Return whether spans may contain content."""
         ...
 
 

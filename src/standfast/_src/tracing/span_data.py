@@ -1,6 +1,7 @@
-"""What spans are about, under the names that the OpenAI Agents SDK has for it: one class for each kind of work.
+"""Data of spans, under the names of the OpenAI Agents SDK: a class for each kind of work.
 
-Processors read these; the attributes of OpenTelemetry's spans are made elsewhere (`otel`), from the same facts.
+Processors read these; the attributes of OpenTelemetry's spans are made elsewhere (`opentelemetry_spans`), from the same
+facts.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class SpanData(ABC):
-    """What one span is about."""
+    """Data of a span."""
 
     kind: ClassVar[str]
     hidden: ClassVar[tuple[str, ...]] = ("metadata",)
-    """Fields that are not exported with the others."""
+    """Fields left out of the export."""
 
     @property
     def type(self) -> str:
-        """The kind of work, in one word."""
+        """Kind of work, in one word."""
         return self.kind
 
     @abstractmethod
     def export(self) -> dict[str, Any]:
-        """What a processor may send on, as plain data."""
+        """Return the exportable part as plain data."""
 
 
 class _Fields(SpanData):
-    """Exports its kind and its fields."""
+    """Data exported as its kind and fields."""
 
     def export(self) -> dict[str, Any]:
         """The kind and the fields."""
@@ -56,7 +57,7 @@ class AgentSpanData(_Fields):
 
 @dataclass(eq=False)
 class TaskSpanData(SpanData):
-    """One call of the runner."""
+    """A call of the runner."""
 
     kind = "task"
     name: str
@@ -64,13 +65,13 @@ class TaskSpanData(SpanData):
     metadata: dict[str, Any] | None = None
 
     def export(self) -> dict[str, Any]:
-        """As a custom span, which is what the SDK's own service knows."""
+        """Return a custom span, known to the SDK's own service."""
         return _as_custom(self.kind, {"name": self.name}, self.usage)
 
 
 @dataclass(eq=False)
 class TurnSpanData(SpanData):
-    """One turn of a run."""
+    """A turn of a run."""
 
     kind = "turn"
     turn: int
@@ -79,7 +80,7 @@ class TurnSpanData(SpanData):
     metadata: dict[str, Any] | None = None
 
     def export(self) -> dict[str, Any]:
-        """As a custom span, which is what the SDK's own service knows."""
+        """Return a custom span, known to the SDK's own service."""
         return _as_custom(self.kind, {"turn": self.turn, "agent_name": self.agent_name}, self.usage)
 
 
@@ -130,7 +131,7 @@ class ResponseSpanData(SpanData):
         self._response_id: str | None = None
 
     def export(self) -> dict[str, Any]:
-        """The id of the reply, and what it cost; the reply itself stays here."""
+        """Return the id and the usage of the reply, without the reply itself."""
         own = self._response_id if self.response is None else self.response.id
         return {"type": self.kind, "response_id": own, "usage": self.usage}
 
@@ -155,7 +156,7 @@ class CustomSpanData(_Fields):
 
 @dataclass(eq=False)
 class GuardrailSpanData(_Fields):
-    """A guardrail that is asked."""
+    """Run of a guardrail."""
 
     kind = "guardrail"
     name: str
@@ -164,7 +165,7 @@ class GuardrailSpanData(_Fields):
 
 @dataclass(eq=False)
 class TranscriptionSpanData(_Fields):
-    """Speech that becomes text."""
+    """Transcription of speech."""
 
     kind = "transcription"
     hidden = ("input_format",)
@@ -175,13 +176,13 @@ class TranscriptionSpanData(_Fields):
     model_config: Mapping[str, Any] | None = None
 
     def export(self) -> dict[str, Any]:
-        """The kind and the fields, the sound with its format."""
+        """Return the kind and the fields, with the format of the audio."""
         return {**super().export(), "input": {"data": self.input or "", "format": self.input_format}}
 
 
 @dataclass(eq=False)
 class SpeechSpanData(_Fields):
-    """Text that becomes speech."""
+    """Generation of speech."""
 
     kind = "speech"
     hidden = ("output_format",)
@@ -193,13 +194,13 @@ class SpeechSpanData(_Fields):
     first_content_at: str | None = None
 
     def export(self) -> dict[str, Any]:
-        """The kind and the fields, the sound with its format."""
+        """Return the kind and the fields, with the format of the audio."""
         return {**super().export(), "output": {"data": self.output or "", "format": self.output_format}}
 
 
 @dataclass(eq=False)
 class SpeechGroupSpanData(_Fields):
-    """Several pieces of speech that belong together."""
+    """Group of several pieces of speech."""
 
     kind = "speech_group"
     input: str | None = None

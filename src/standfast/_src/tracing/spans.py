@@ -1,8 +1,8 @@
-"""Spans of a program's own around its runs, under the names of the OpenAI Agents SDK.
+"""Spans of a program around its runs, under the names of the OpenAI Agents SDK.
 
 `trace("Support desk")` groups runs under one span, `custom_span("fetch invoice")` marks a piece of work. Both are
-OpenTelemetry spans; where they go is what the application told OpenTelemetry. Processors of the SDK's kind
-(`add_trace_processor`) are told of these and of the spans of runs, whether or not OpenTelemetry is set up.
+OpenTelemetry spans, sent to the receiver configured in OpenTelemetry. Processors of the SDK's kind
+(`add_trace_processor`) get these and the spans of runs, with or without OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class OtelBridge:
-    """OpenTelemetry span of a record; without a tracer it does nothing."""
+    """OpenTelemetry span of a record; does nothing without tracing."""
 
     def __init__(
         self, name: str, attributes: Mapping[str, Any], tracer: otel.Tracer, above: OtelBridge | None = None
@@ -60,14 +60,14 @@ class OtelBridge:
         self._attached: Any = None
 
     def start(self) -> None:
-        """Begin the span below the current or the given span."""
+        """Begin the span, inside the current or the given parent."""
         above = None if self._above is None else self._above._span
         place = None if above is None else otel.set_span_in_context(above)
         attributes = telemetry.present(self._attributes)
         self._span = self._tracer.start_span(self._name, context=place, attributes=attributes)
 
     def enter(self) -> None:
-        """Make the span current in this task."""
+        """Make it the current span of this task."""
         self._attached = context.attach(otel.set_span_in_context(self._span))
 
     def leave(self) -> None:
@@ -77,11 +77,11 @@ class OtelBridge:
             self._attached = None
 
     def fail(self, error: BaseException) -> None:
-        """Mark the span as failed by an exception, without its text."""
+        """Mark it as failed, without the error's text."""
         telemetry.mark_failed(self._span, error, content=False)
 
     def say(self, error: Mapping[str, Any]) -> None:
-        """Mark the span as failed, in the program's own words."""
+        """Mark it as failed, with the program's own text."""
         if self._span is not None:
             self._span.set_status(StatusCode.ERROR, str(error.get("message", "")))
             self._span.set_attributes(telemetry.prefix_attributes(telemetry.DATA, error.get("data")))
@@ -99,10 +99,10 @@ def trace(
     tracing: Mapping[str, Any] | None = None,
     disabled: bool = False,
 ) -> Trace:
-    """One span around everything that runs inside `with trace("Support desk"):`.
+    """Make a span around everything inside `with trace("Support desk"):`.
 
-    `group_id` says what several of them share, such as a chat thread. `trace_id` is kept as an attribute, for
-    OpenTelemetry makes its own. `tracing` is what `RunConfig.tracing` is. `disabled=True` leaves no spans of what runs
+    `group_id` is common to several traces, such as those of a chat thread. `trace_id` is kept as an attribute, for
+    OpenTelemetry makes its own. `tracing` has the form of `RunConfig.tracing`. `disabled=True` turns off tracing
     inside.
     """
     trace_id = trace_id or gen_trace_id()
@@ -155,9 +155,9 @@ def custom_span(
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,
 ) -> Span[CustomSpanData]:
-    """One span around a piece of your own work; `data` becomes attributes.
+    """Make a span around a piece of the program's own work; `data` becomes attributes.
 
-    It belongs to what is current (a trace, a run, a tool call), or to `parent`.
+    It belongs to the current trace, run or tool call, or to `parent`.
     """
     told = CustomSpanData(name, dict(data or {}))
     return _span(told, span_id, parent, disabled, telemetry.prefix_attributes(telemetry.DATA, data))
@@ -176,7 +176,7 @@ def agent_span(
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,
 ) -> Span[AgentSpanData]:
-    """A span around an agent's work that a program does itself."""
+    """Make a span around an agent's work done by the program itself."""
     told = AgentSpanData(name, handoffs, tools, output_type)
     return _span(told, span_id, parent, disabled, {telemetry.AGENT: name})
 
@@ -195,7 +195,7 @@ def turn_span(
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,
 ) -> Span[TurnSpanData]:
-    """A span around one turn of an agent."""
+    """Make a span around a turn of an agent."""
     return _span(TurnSpanData(turn, agent_name), span_id, parent, disabled, {telemetry.AGENT: agent_name})
 
 
@@ -268,7 +268,7 @@ def transcription_span(
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,
 ) -> Span[TranscriptionSpanData]:
-    """A span around speech that becomes text."""
+    """Make a span around a transcription of speech."""
     told = TranscriptionSpanData(input, input_format, output, model, model_config)
     return _span(told, span_id, parent, disabled, {telemetry.MODEL: model})
 
@@ -284,7 +284,7 @@ def speech_span(
     parent: Trace | Span[Any] | None = None,
     disabled: bool = False,
 ) -> Span[SpeechSpanData]:
-    """A span around text that becomes speech."""
+    """Make a span around a generation of speech."""
     told = SpeechSpanData(input, output, output_format, model, model_config, first_content_at)
     return _span(told, span_id, parent, disabled, {telemetry.MODEL: model})
 
@@ -316,17 +316,17 @@ def _tracer(tracing: Mapping[str, Any] | None) -> otel.Tracer | None:
 
 
 def get_current_trace() -> Trace | None:
-    """Return the current trace of this task, or None."""
+    """Return the trace of this task, or None."""
     return Scope.get_current_trace()
 
 
 def get_current_span() -> Span[Any] | None:
-    """Return the current span of this task, or None."""
+    """Return the span of this task, or None."""
     return Scope.get_current_span()
 
 
 def flush_traces() -> None:
-    """Flush the processors and the global tracer provider."""
+    """Send all queued spans: in the processors, and in the global tracer provider if it queues spans."""
     processors.force_flush()
     flush = getattr(otel.get_tracer_provider(), "force_flush", None)
     if flush is not None:
@@ -334,9 +334,9 @@ def flush_traces() -> None:
 
 
 def set_tracing_export_api_key(api_key: str) -> None:
-    """Set the key of `default_exporter`.
+    """Accept a key without effect: traces do not go to OpenAI.
 
-    Traces go to OpenAI only after `add_trace_processor(default_processor())`.
+    The receiver of traces has its own key, which is given to the OpenTelemetry exporter or the processor.
     """
     from standfast._src.tracing.backend_exporter import default_exporter
 
@@ -344,17 +344,17 @@ def set_tracing_export_api_key(api_key: str) -> None:
 
 
 def add_trace_processor(span_processor: TracingProcessor) -> None:
-    """Add a processor of every trace and span from now on, including those of runs."""
+    """Add a processor for every trace and span from now on, those of runs included."""
     _own_provider.register_processor(span_processor)
 
 
 def set_trace_processors(processors: Sequence[TracingProcessor]) -> None:
-    """Replace all processors added before. OpenTelemetry's are not touched."""
+    """Replace all processors of the SDK's kind. OpenTelemetry's are unaffected."""
     _own_provider.set_processors(list(processors))
 
 
 class TraceProvider:
-    """Maker of traces and spans, with the processors. `get_trace_provider` returns that of this process."""
+    """Factory of traces and spans, with their processors. `get_trace_provider` returns the process's."""
 
     def __init__(self) -> None:
         self._multi_processor = processors
@@ -380,11 +380,11 @@ class TraceProvider:
         return gen_group_id()
 
     def get_current_trace(self) -> Trace | None:
-        """Return the current trace of this task."""
+        """Return the trace of this task, or None."""
         return get_current_trace()
 
     def get_current_span(self) -> Span[Any] | None:
-        """Return the current span of this task."""
+        """Return the span of this task, or None."""
         return get_current_span()
 
     def set_disabled(self, disabled: bool) -> None:
@@ -410,11 +410,11 @@ class TraceProvider:
         parent: Trace | Span[Any] | None = None,
         disabled: bool = False,
     ) -> Span[Any]:
-        """A span about this."""
+        """Make a span with this data."""
         return _span(span_data, span_id, parent, disabled)
 
     def time_iso(self) -> str:
-        """Now, as traces write it."""
+        """Return the present time in the format of traces."""
         return time_iso()
 
     def force_flush(self) -> None:
@@ -422,7 +422,7 @@ class TraceProvider:
         flush_traces()
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Shut the processors down, within `timeout` seconds where they support it."""
+        """Notify the processors of the end of the program."""
         self._multi_processor.shutdown(timeout)
 
 
@@ -433,14 +433,14 @@ _own_provider = _provider = TraceProvider()
 
 
 def get_trace_provider() -> TraceProvider:
-    """What makes the traces and spans of this process."""
+    """Return the provider of this process."""
     return _provider
 
 
 def set_trace_provider(provider: TraceProvider) -> None:
-    """Forward the traces and spans of runs and programs to another provider's processors.
+    """Set another provider: its processors get the traces and spans of runs and programs.
 
-    What it makes itself is its own; runs and `trace()` make their traces and spans as before.
+    Traces and spans made by the provider itself are its own; runs and `trace()` make theirs as before.
     """
     global _provider
     if provider is not _provider:
@@ -451,7 +451,7 @@ def set_trace_provider(provider: TraceProvider) -> None:
 
 
 class TraceCtxManager(AbstractContextManager["TraceCtxManager"]):
-    """A trace around something, unless there is one already."""
+    """A trace around a block, unless one is current already."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Traces and spans as records that processors are fed with, under the SDK's names.
+"""Traces and spans as records for processors, under the SDK's names.
 
 A record is begun and ended by hand or by `with`. It tells the processors, and a bridge to OpenTelemetry where it has
 one: the spans of runs make their OpenTelemetry spans themselves (`otel`), those of a program go over the bridge.
@@ -28,14 +28,14 @@ TSpanData = TypeVar("TSpanData", bound=SpanData)
 
 
 class SpanError(TypedDict):
-    """What went wrong in a span."""
+    """Error of a span."""
 
     message: str
     data: dict[str, Any] | None
 
 
 class TracingProcessor(ABC):
-    """Observer of every trace and span, for `add_trace_processor`. Its exceptions are logged and stop nothing."""
+    """Receiver of every trace and span, added by `add_trace_processor`. Its errors are logged and stop nothing."""
 
     @abstractmethod
     def on_trace_start(self, trace: Trace) -> None:
@@ -51,7 +51,7 @@ class TracingProcessor(ABC):
 
     @abstractmethod
     def on_span_end(self, span: Span[Any]) -> None:
-        """A span has ended: its data is whole."""
+        """Called at the end of a span, with complete data."""
 
     @abstractmethod
     def shutdown(self) -> None:
@@ -59,7 +59,7 @@ class TracingProcessor(ABC):
 
     @abstractmethod
     def force_flush(self) -> None:
-        """Send what waits."""
+        """Send all queued records."""
 
 
 class Bridge(Protocol):
@@ -69,16 +69,16 @@ class Bridge(Protocol):
         """Begin the span."""
 
     def enter(self) -> None:
-        """Make the span current in this task."""
+        """Make it the current span of this task."""
 
     def leave(self) -> None:
         """Restore the previous current span."""
 
     def fail(self, error: BaseException) -> None:
-        """Mark the span as failed by an exception."""
+        """Mark it as failed by an error."""
 
     def say(self, error: Mapping[str, Any]) -> None:
-        """Mark the span as failed, in the program's own words."""
+        """Mark it as failed, with the program's own text."""
 
     def end(self) -> None:
         """End the span."""
@@ -161,12 +161,12 @@ def gen_group_id() -> str:
 
 
 def time_iso() -> str:
-    """Now, as traces write it."""
+    """Return the present time in the format of traces."""
     return datetime.now(UTC).isoformat()
 
 
 class _Record:
-    """What traces and spans share: beginning, being current, ending, each once."""
+    """Common part of traces and spans: begin, become current, end, each at most once."""
 
     _start_event = _end_event = ""
     _current: Any
@@ -178,7 +178,7 @@ class _Record:
         self._token: Token[Any] | None = None
 
     def start(self, mark_as_current: bool = False) -> None:
-        """Begin; with `mark_as_current` runs and spans that follow in this task belong inside."""
+        """Begin; with `mark_as_current`, later runs and spans of this task are children."""
         if self.started_at is not None:
             return
         self.started_at = time_iso()
@@ -220,7 +220,7 @@ class _Record:
 
 
 class Trace(_Record):
-    """One workflow: everything that runs inside belongs to it. Made by `trace`."""
+    """A workflow: the parent of everything that runs inside. Made by `trace`."""
 
     _start_event, _end_event, _current = "on_trace_start", "on_trace_end", tracing_switch.current_trace
 
@@ -244,7 +244,7 @@ class Trace(_Record):
         self.tracing_api_key = tracing_api_key
 
     def export(self) -> dict[str, Any] | None:
-        """The trace as plain data; None if it is disabled."""
+        """Return the trace as plain data; None if disabled."""
         if self.disabled:
             return None
         return {
@@ -256,7 +256,7 @@ class Trace(_Record):
         }
 
     def to_json(self, *, include_tracing_api_key: bool = False) -> dict[str, Any] | None:
-        """The same as `export`, with the key that the trace was given if that is asked for."""
+        """Return the same as `export`; there is no key to include."""
         exported = self.export()
         if exported is not None and include_tracing_api_key and self.tracing_api_key:
             exported["tracing_api_key"] = self.tracing_api_key
@@ -290,12 +290,12 @@ class Span(_Record, Generic[TSpanData]):
 
     @property
     def name(self) -> str | None:
-        """The name in its data, if it has one."""
+        """Name in its data, if any."""
         return getattr(self.span_data, "name", None)
 
     @property
     def data(self) -> Any:
-        """What a custom span carries."""
+        """Data of a custom span."""
         return getattr(self.span_data, "data", None)
 
     def set_error(self, error: SpanError) -> None:
@@ -367,17 +367,17 @@ SpanImpl, TraceImpl = Span, Trace
 
 
 class Scope:
-    """Which trace and span this task is in."""
+    """Current trace and span of this task."""
 
     @classmethod
     def get_current_trace(cls) -> Trace | None:
-        """Return the current trace of this task, or None."""
+        """Return the trace of this task, or None."""
         found: Trace | None = tracing_switch.current_trace.get()
         return found
 
     @classmethod
     def set_current_trace(cls, trace: Trace | None) -> Token[Any]:
-        """Make this trace the current one; returns what undoes it."""
+        """Make a trace current; return the token that undoes it."""
         return tracing_switch.current_trace.set(trace)
 
     @classmethod
@@ -387,7 +387,7 @@ class Scope:
 
     @classmethod
     def get_current_span(cls) -> Span[Any] | None:
-        """Return the current span of this task, or None."""
+        """Return the span of this task, or None."""
         found: Span[Any] | None = tracing_switch.current_span.get()
         while found is not None and found.inner is not None:
             found = found.inner
@@ -395,7 +395,7 @@ class Scope:
 
     @classmethod
     def set_current_span(cls, span: Span[Any] | None) -> Token[Any]:
-        """Make this span the current one; returns what undoes it."""
+        """Make a span current; return the token that undoes it."""
         return tracing_switch.current_span.set(span)
 
     @classmethod

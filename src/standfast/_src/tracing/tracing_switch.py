@@ -1,4 +1,4 @@
-"""Whether anything is traced at all, and which workflow the current task belongs to.
+"""Switch of all tracing, and the workflow of the current task.
 
 Apart from `telemetry`, so that a program that only wants tracing off does not load OpenTelemetry for that.
 """
@@ -31,7 +31,7 @@ def set_tracing_disabled(disabled: bool | None) -> None:
 
 
 def is_off() -> bool:
-    """Whether runs that begin now leave no spans: switched off, or inside `trace(..., disabled=True)`."""
+    """Return whether new runs are not traced: switched off, or inside `trace(..., disabled=True)`."""
     disabled = _off_by_environment() if _disabled is None else _disabled
     inside = current_trace.get()
     return disabled or (inside is not None and inside.disabled)
