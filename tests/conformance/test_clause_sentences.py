@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,37 @@ def test_a_clause_is_found_by_a_sentence_of_it_and_checked_as_a_whole() -> None:
         clause("C15b")
     with pytest.raises(NotFoundError, match="no clause 'A1a'"):
         clause_with("A1a")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"), [("B7a", "B7a is a sentence of B7"), ("b7", "no clause 'b7'"), ("Z9", "no clause 'Z9'")]
+)
+def test_the_kits_command_refuses_a_clause_that_it_cannot_check(wanted: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "stores.py").write_text(STORE)
+    command = [sys.executable, "-m", "standfast.conformance", "stores.py:Mine", "--clause", wanted]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(("there is ", wanted))
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_standfast_verify_refuses_a_sentence_by_name() -> None:
+    command = [sys.executable, "-m", "standfast", "verify", "talks.db", "--clause", "a13b"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode != 0
+    assert "is a sentence of A13" in ended.stderr
+
+
+STORE = """
+from standfast import InMemorySession
+from standfast.conformance import Backend
+
+class Mine(Backend):
+    name = "mine"
+    def open(self, session_id, **options):
+        return InMemorySession(session_id, **options)
+"""
 
 
 def test_every_sentence_that_a_page_names_is_there() -> None:

@@ -17,6 +17,7 @@ from standfast._kits.conformance.backend import Backend
 from standfast._kits.conformance.check_context import Options
 from standfast._kits.conformance.results import BROKEN
 from standfast._kits.conformance.scorecard import Scorecard
+from standfast._src.base.errors import NotFoundError
 from standfast._src.base.extras import needed_by
 
 
@@ -33,7 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     amount = Options(options.rounds, options.examples, options.objects)
     for reference in options.backends:
         backend = _load(reference)
-        results = check(backend, *options.clause, options=amount)
+        try:
+            results = check(backend, *options.clause, options=amount)
+        except NotFoundError as error:
+            raise SystemExit(str(error)) from error
         for result in results:
             if result.value == BROKEN:
                 _say(f"{backend.name}: {result.clause_id} broken, {result.check.replace('_', ' ')}: {result.detail}")

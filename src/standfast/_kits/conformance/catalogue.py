@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from standfast._kits.conformance import checks as checks
 from standfast._kits.conformance.registry import CHECKS, Check
-from standfast._kits.contract.clauses import CLAUSES, sort_key
+from standfast._kits.contract.clauses import CLAUSES, clause, sort_key
 
 
 def clauses_of(parts: str) -> list[str]:
@@ -16,6 +16,6 @@ def clauses_of(parts: str) -> list[str]:
 
 
 def checks_of(*clause_ids: str) -> list[Check]:
-    """The checks of these clauses, or of all, in the order of the contract."""
-    wanted = clause_ids or tuple(CHECKS)
+    """Return the checks of these clauses, or of all, in the order of the contract; NotFoundError for an unknown id."""
+    wanted = [clause(one).id for one in clause_ids] or list(CHECKS)
     return [check for clause_id in sorted(wanted, key=sort_key) for check in CHECKS.get(clause_id, [])]

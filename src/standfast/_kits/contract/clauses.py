@@ -36,8 +36,8 @@ def clause(clause_id: str) -> Clause:
     """Return the clause of that id; raises NotFoundError (a LookupError) with the ids there are."""
     if clause_id in CLAUSES:
         return CLAUSES[clause_id]
-    if clause_id in GROUP_OF:
-        group = GROUP_OF[clause_id]
+    group = GROUP_OF.get(clause_id[:1] + clause_id[1:].lower())
+    if group is not None:
         raise NotFoundError(f"{clause_id} is a sentence of {group}, which is checked as a whole", f"Name {group}.")
     raise NotFoundError(f"there is no clause {clause_id!r}", f"The contract has {', '.join(CLAUSES)}.")
 
