@@ -1,1 +1,1 @@
-"""The loop that drives a run, from its start to its result."""
+"""Loop that drives a run, from its start to its result."""

@@ -1,4 +1,4 @@
-"""The runs that are under way in an event loop, so that a worker that stops can hand them over."""
+"""Registry of the active runs of an event loop, for the handover at a worker's shutdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HAND_OVER_S = 8.0
 
 
 class ActiveRuns:
-    """The runs of one event loop."""
+    """Active runs of an event loop."""
 
     def __init__(self) -> None:
         self.loops: dict[Loop, asyncio.Future[None] | None] = {}
@@ -24,7 +24,7 @@ class ActiveRuns:
         """Whether the worker stops: whatever starts here is handed over before it has begun anything."""
 
     def note_end(self, loop: Loop) -> None:
-        """Forget this run, which has given back what it borrowed, and tell whoever waits for that."""
+        """Remove a run that has released its resources, and wake the tasks that wait for its end."""
         ended = self.loops.pop(loop)
         if ended is not None and not ended.done() and not ended.get_loop().is_closed():
             ended.set_result(None)
@@ -42,7 +42,7 @@ def _here() -> ActiveRuns:
 
 
 def begin(loop: Loop) -> ActiveRuns:
-    """Note that this run is under way in the running event loop; the worker is to be told of its end."""
+    """Register a run as active in the running event loop. The caller must report its end."""
     here = _here()
     here.loops[loop] = None
     if here.is_leaving:
@@ -64,7 +64,7 @@ async def hand_over_all(within_s: float) -> tuple[str, ...]:
 
 
 async def hand_over(loops: Collection[Loop], within_s: float) -> None:
-    """Tell these to hand their runs over, and return when they have; after `within_s` what is left is cut."""
+    """Ask runs to hand over, and wait for them; after `within_s` the rest is cut."""
     here, running = _here().loops, asyncio.get_running_loop()
     ended: dict[Loop, asyncio.Future[None]] = {}
     for one in loops:

@@ -1,9 +1,9 @@
-"""Who owns the conversation of a run: exactly one, chosen once, for the run and whatever is resumed from it (D1).
+"""Owner of a run's conversation: exactly one, chosen once, for the run and every resume of it (D1).
 
-What cannot work with a server that owns it is found before anything is read, sent or paid for (D6). A server keeps what
-it was sent: nothing can be filtered out of it at a handoff, no output can be taken back, and a chain cannot go on from
-a response that was not stored. All of it is known from the agents that handoffs can reach, and from those that run as
-tools under a server of their own.
+Combinations that cannot work with a server as owner are refused before anything is read, sent or paid for (D6). A
+server keeps all received items: nothing can be filtered out at a handoff, no output can be taken back, and a chain
+cannot continue from a response that was not stored. All of it is known from the agents that handoffs can reach, and
+from those that run as tools under a server of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEEP = "let the application or a session own the conversation"
 def owner_of(
     session: Session | None, conversation_id: str | None, previous_response_id: str | None, auto: bool = False
 ) -> Owner:
-    """Who owns the conversation of a run with these arguments; refuses two (D1)."""
+    """Return the owner of the conversation for these arguments; refuse two (D1)."""
     if session is None and conversation_id is None and previous_response_id is None and not auto:
         return Owner()
     has_chain = previous_response_id is not None or auto
@@ -52,12 +52,12 @@ def owner_of(
 
 
 def owner_of_tool(tool: AgentTool) -> Owner:
-    """Who owns the conversation of an agent that runs as a tool."""
+    """Return the owner of the conversation of an agent used as a tool."""
     return owner_of(tool.session, tool.conversation_id, tool.previous_response_id)
 
 
 def owner_on_resume(run: Run, given: Owner) -> Owner:
-    """The owner of a run that goes on; raises OwnerError if what it is given says another."""
+    """Return the owner of a resumed run; raise OwnerError if its arguments name another."""
     owner = run.spec.owner
     # Nothing was said, and nothing needs to be: a server's conversation is known by the id the run has.
     if given.kind == "replay" and owner.kind != "session":
@@ -81,7 +81,7 @@ def _name_owner(owner: Owner) -> str:
 
 
 def refuse_early(graph: AgentGraph, owner: Owner, config: RunConfig) -> None:
-    """Raise UserError for what this run, or a run of one of its agent tools, would be refused for later."""
+    """Raise UserError now for combinations that this run, or one of its agent tools, would refuse later."""
     if owner.is_server:
         _refuse(graph.start, owner, config)
     # Most runs end here, before the graph is walked: no other agent can be reached.
@@ -127,7 +127,9 @@ def _output_guardrail(who: str) -> UserError:
 
 
 def _handed_to(start: Agent[Any]) -> Iterator[Agent[Any]]:
-    """The agents that the conversation itself can come to: by handoffs only, a tool's run is one of its own."""
+    """Yield the agents that the conversation can reach: by handoffs only, since a tool's run has its own
+    conversation.
+    """
     queue = [start]
     for agent in queue:
         yield agent

@@ -1,6 +1,6 @@
-"""Watching a run: a buffer between the loop, which never waits for a watcher, and whoever iterates.
+"""Queue of a run's events, between the loop, which never waits for a watcher, and the iterating watcher.
 
-Leaving the iteration does not stop the run, and neither does being slow: what nobody has taken yet waits here.
+Leaving the iteration does not stop the run, and neither does a slow watcher: events not yet taken wait here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from standfast._src.items.stream_events import StreamEvent
 
 
 class EventQueue:
-    """What a run shows and a watcher takes."""
+    """Queue of events between a run and its watchers."""
 
     def __init__(self) -> None:
         self.events: deque[StreamEvent] = deque()
@@ -30,17 +30,17 @@ class EventQueue:
             self._wake.set()
 
     def end(self) -> None:
-        """Nothing more will be shown."""
+        """Mark the end: no further event will come."""
         self.ended = True
         self._wake.set()
 
     def discard(self) -> None:
-        """Drop what nobody has taken yet."""
+        """Drop all events not yet taken."""
         self.events.clear()
         self._wake.set()
 
     async def next(self) -> StreamEvent | None:
-        """The next event; None after the last one."""
+        """Return the next event, or None after the last one."""
         while not self.events:
             if self.ended:
                 return None
@@ -54,10 +54,10 @@ class EventQueue:
         return self.events.popleft()
 
     async def give_way(self) -> None:
-        """Let a watcher that waits for events handle what is there, as far as it does so without waiting itself.
+        """Let a waiting watcher handle the present events, as far as it does so without waiting itself.
 
-        So `cancel("after_turn")`, said on a turn's last event, comes before the next request. It costs one round of the
-        event loop and no time: a watcher that is slow must never slow the run, so nothing here is waited for.
+        So `cancel("after_turn")`, called on a turn's last event, comes before the next request. It costs one iteration
+        of the event loop and no time: a slow watcher must never slow the run, so there is no wait here.
         """
         # Only a watcher that is waiting will look in this very round; any other is busy, and the run goes on.
         if self._waiting and self.events:

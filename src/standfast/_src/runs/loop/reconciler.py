@@ -1,9 +1,9 @@
-"""The reconciling loop: compare what is due with what is under way, start what is missing, stop what is no longer due.
+"""Reconciler: compares due effects with running ones, starts the missing ones, stops those no longer due.
 
-It knows two functions, `advance(state, event)` and `due(state)`, and nothing of runs, so that whatever is data with
-these two functions can be driven by it. Tripwires, cancellation and races need no code of their own: an effect that is
-no longer due is cancelled and awaited before anything else happens. A performer is a coroutine that calls
-`record(event)`; it is never an async generator.
+It uses two functions, `advance(state, event)` and `due(state)`, and does not know runs, so that it can drive any state
+with these two functions. Tripwires, cancellation and races need no code of their own: an effect that is no longer due
+is cancelled and awaited before anything else happens. A performer is a coroutine that calls `record(event)`; it is
+never an async generator.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from standfast._src.base.logs import logger
 
 
 class Keyed(Protocol):
-    """An effect: `key` is its stable name, by which what is due is compared with what is under way."""
+    """An effect: `key` is its stable name, by which due effects are compared with running ones."""
 
     @property
     def key(self) -> str:
-        """Its stable name."""
+        """Return its stable name."""
         ...
 
 
@@ -30,11 +30,11 @@ Effect = TypeVar("Effect", bound=Keyed)
 
 
 class Reconciler(Generic[State, Event, Effect]):
-    """Performs what is due for a state until nothing is.
+    """Performs the due effects of a state until none is left.
 
-    With `inline`, one due effect alone is performed in the caller's own task, which keeps a turn of a run cheap;
-    without it every effect has its own task, so that events from outside are acted upon while one goes on. Where
-    nothing is due, `rests` says whether the loop ends or waits for an event from outside.
+    With `inline`, a single due effect is performed in the caller's own task, which keeps a turn of a run cheap; without
+    it every effect has its own task, so that outside events are processed during an effect. If nothing is due, `rests`
+    decides whether the loop ends or waits for an outside event.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Reconciler(Generic[State, Event, Effect]):
     # --- events ------------------------------------------------------------------------------------------------------
 
     async def record(self, event: Event, *, completes: Effect | None = None) -> None:
-        """Let something that happened change the state; `completes` is the effect whose last word this is.
+        """Apply an event to the state; `completes` is the effect whose final event this is.
 
-        The last word of an effect that is no longer due (a tripwire came first, in the same moment) is dropped.
+        The final event of an effect that is no longer due (a tripwire came first, in the same moment) is dropped.
         """
         if completes is not None:
             if self._tasks and all(completes.key != other.key for other in self._due_now()):
@@ -79,16 +79,16 @@ class Reconciler(Generic[State, Event, Effect]):
             self._wake.set_result(None)
 
     async def _finish_record(self, event: Event) -> None:
-        """What else must happen before `record` returns: saving, for one that is saved."""
+        """Complete a `record` before it returns: save the state, if it is saved."""
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def _due_now(self) -> tuple[Effect, ...]:
-        """What is due for the state as it is."""
+        """Return the effects due for the present state."""
         return self._due(self.state)
 
     async def reconcile(self) -> None:
-        """Perform what is due until nothing is and the state rests. Raises what an effect raised."""
+        """Perform due effects until none is left and the state rests. Raises errors of effects."""
         self.task = asyncio.current_task()
         self._cancelled_before = self.task.cancelling() if self.task is not None else 0
         while True:
@@ -103,7 +103,7 @@ class Reconciler(Generic[State, Event, Effect]):
             await self._perform_concurrently(effects)
 
     def _raise_if_cancelled(self) -> None:
-        """Raise a cancellation that a tool swallowed though it was meant for whoever drives this loop."""
+        """Raise a cancellation that a tool swallowed although it was meant for the task of this loop."""
         if self.task is not None and self.task.cancelling() > self._cancelled_before:
             raise asyncio.CancelledError("the run was cancelled; what it was doing finished all the same")
 
@@ -150,12 +150,12 @@ class Reconciler(Generic[State, Event, Effect]):
         return error
 
     def _note_failure(self, key: str) -> None:
-        """Remember, for whoever closes the state in order, that this effect failed."""
+        """Record that an effect failed, for an ordered end of the state."""
 
     async def _cancel_and_wait(self, keys: list[str]) -> None:
-        """Cancel these effects and wait for them; what they still say is dropped.
+        """Cancel effects and wait for them; their later events are dropped.
 
-        If this is cancelled meanwhile they stay under way, and whoever closes waits for them.
+        If this is cancelled meanwhile they stay under way, and the closing code waits for them.
         """
         tasks = [self._tasks[key] for key in keys]
         for task in tasks:
@@ -171,7 +171,7 @@ class Reconciler(Generic[State, Event, Effect]):
 def ignore_exception(work: asyncio.Future[Any]) -> None:
     """Mark a future's exception as retrieved, so that asyncio does not report it as never retrieved.
 
-    Whoever waited may be gone; the next one to try meets the same error and raises it.
+    Its waiter may have been cancelled; the next attempt meets the same error and raises it.
     """
     if not work.cancelled():
         work.exception()

@@ -1,8 +1,8 @@
-"""Event loops for code that has none: one for each thread that runs agents synchronously.
+"""Event loops for synchronous code: one for each thread that runs agents synchronously.
 
 A loop is kept from one run to the next, so that clients with open connections survive. It is closed when its thread
-ends, or with the program; nobody has to remember it. Where the program has set a loop of its own
-(`asyncio.set_event_loop`), that one is used and left open.
+ends, or with the program, without any call. If the program has set its own loop (`asyncio.set_event_loop`), that one is
+used and left open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLOSING_S_MAX = 10.0
 
 
 class _ThreadLoop:
-    """A thread's loop. It lives in a `threading.local`, which lets go of it when the thread ends."""
+    """A thread's loop. It lives in a `threading.local`, which drops it when the thread ends."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
@@ -35,7 +35,7 @@ _inherited: list[_ThreadLoop] = []
 
 
 def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end on this thread's loop.
+    """Run a coroutine to its end on this thread's loop.
 
     Ctrl-C, or SystemExit of a signal's handler, cancels it, lets it finish in order, and is raised.
     """
@@ -65,9 +65,9 @@ def _runner_here() -> asyncio.Runner:
 
 
 def _programs_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that the program has set for this thread, if it is open and at rest: its clients belong to it.
+    """Return the loop that the program has set for this thread, if open and not running: its clients belong to it.
 
-    asyncio has no way to ask that does not make a loop where there is none, so its policy's own record is read.
+    asyncio has no query for that without creating a loop, so its policy's own record is read.
     """
     found = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
     usable = isinstance(found, asyncio.AbstractEventLoop) and not found.is_closed() and not found.is_running()
@@ -82,7 +82,9 @@ async def _register_and_run(work: Coroutine[Any, Any, T], tasks: list[asyncio.Ta
 
 
 def _end(runner: asyncio.Runner, tasks: list[asyncio.Task[Any]]) -> None:
-    """Let what a signal handler's SystemExit has left standing end in order: the loop stays, so nobody else would."""
+    """Cancel and await tasks left by a SystemExit of a signal handler: the loop is kept, so no other code would end
+    them.
+    """
     left = [task for task in tasks if not task.done()]
     for task in left:
         task.cancel()

@@ -1,1 +1,1 @@
-"""What is kept of a run: its lock on a session, saving, resuming, unfinished runs."""
+"""Persistence of runs: lock on a session, saving, resuming, unfinished runs."""

@@ -1,7 +1,7 @@
-"""After a run: let a session that can, make its history shorter. It never fails a run whose turn is stored (C9).
+"""Compaction after a run, for a session with that ability. It never fails a run whose turn is stored (C9).
 
 Compaction waits while local tool outputs still belong to the response chain: then it is only noted, and done after a
-later run. What it made becomes `CompactionItem`s of the run; the session has it already, so it is not appended.
+later run. Its results become `CompactionItem`s of the run; the session has them already, so they are not appended.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _THEIR_DEFERRED = "_get_deferred_compaction_response_id"
 
 
 def may_compact(session: object) -> bool:
-    """Whether a session is asked to compact itself after a run, so that the run keeps it until then."""
+    """Return whether a session will be asked to compact itself after a run, so that the run keeps it until then."""
     # On the class, never by attribute delegation: an encrypting wrapper must not be bypassed.
     return session is not None and hasattr(type(session), "run_compaction")
 
 
 async def compact_after(loop: Loop, scope: RunScope) -> None:
-    """Compact the session's history, if it wants to be."""
+    """Compact the session's history, if the session decides so."""
     session = scope.session.session if scope.session is not None else None
     compact: Any = getattr(session, "run_compaction", None) if may_compact(session) else None
     run = loop.run
@@ -65,8 +65,9 @@ def _entries(made: object, agent: str) -> tuple[Entry, ...]:
 
 
 def _saw_everything(scope: RunScope, run: Run) -> bool:
-    """Whether the last reply answers the whole history. What was kept from the model is not in its chain, and
-    would be lost if that chain were compacted in the history's place."""
+    """Return whether the last reply answers the whole history. Items withheld from the model are not in its chain, and
+    would be lost if that chain were compacted in the history's place.
+    """
     config, session = scope.config, scope.session
     assert session is not None
     limit = session.limit()

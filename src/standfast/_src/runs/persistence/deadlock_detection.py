@@ -1,10 +1,10 @@
-"""What the code that runs now is inside of, and who waits for whom: nobody waits for itself, nor in a circle (C13).
+"""Detection of re-entrant and deadlocking waits for a session lock within this process (C13).
 
-A call of a run is carried out, and a hook, a guardrail or another function of the application is asked, while that run
-has its conversation for itself. Whatever that code starts and waits for may want a conversation too. If it is one that
-a run around it has, it would wait for itself. If it is one whose holder waits, however indirectly, for one that a run
-around it has, all of them would wait for each other. Both are known here, and said at once. What other processes hold
-is not known: there, the wait ends with its deadline.
+While a run executes a call, a hook, a guardrail or another function of the application, it holds its conversation. The
+code started there may wait for a conversation too. If an enclosing run holds that conversation, the code would wait for
+itself. If its holder waits, however indirectly, for a conversation held by an enclosing run, all of them would wait for
+each other. Both cases are detected here, and raised at once. Locks of other processes are not known: there, the wait
+ends with its deadline.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from standfast._src.base.errors import SessionBusyError
 
 
 class Held(Protocol):
-    """A conversation that a run has for itself, or had."""
+    """A conversation that a run holds, or held."""
 
     @property
     def key(self) -> Hashable:
-        """Equal for those that are the same conversation, within this process."""
+        """Return a key that is equal for equal conversations, within this process."""
         ...
 
     @property
     def is_held(self) -> bool:
-        """Whether the run still has it."""
+        """True while the run still holds it."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class _Inside:
-    """A call that is being carried out, and where: what it starts there, it waits for."""
+    """A running call, and its place: it waits for the runs started there."""
 
     held: Held
     task: asyncio.Task[Any] | None
     loop: asyncio.AbstractEventLoop
     over: asyncio.Event
-    """Set when it has ended: a run that it left behind, which may go on for long, it does not wait for any more."""
+    """Set when it has ended: it no longer waits for a run that it left behind, which may continue for long."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it goes on, and its run still has what it had."""
+        """True while the call continues and its run still holds its lock."""
         return not self.over.is_set() and self.held.is_held
 
 
@@ -56,10 +56,10 @@ _inside: ContextVar[tuple[_Inside, ...]] = ContextVar("standfast_inside", defaul
 
 @contextmanager
 def running_user_code(held: Held | None, started_in: asyncio.Task[Any] | None) -> Iterator[None]:
-    """While a call of the run that has this, and was started in that task, is carried out in the current one."""
+    """Register that the current task executes a call of the run that holds `held` and was started in `started_in`."""
     here, around = asyncio.current_task(), _inside.get()
     if held is None and not around:
-        yield  # most calls: nobody could come to wait for anybody
+        yield  # most calls: no wait is possible
         return
     if here is not started_in:
         # Calls that are carried out side by side have tasks of their own: what is started in one of them is waited for
@@ -74,17 +74,17 @@ def running_user_code(held: Held | None, started_in: asyncio.Task[Any] | None) -
         yield
     finally:
         over.set()
-        with suppress(ValueError):  # its loop was closed, and it is collected as garbage in somebody else's context
+        with suppress(ValueError):  # its loop was closed, and it is collected as garbage in another context
             _inside.reset(token)
 
 
 def enclosing_runs() -> list[Held]:
-    """What the runs had whose calls this code was started in, whether or not they wait for it."""
+    """Return the locks of the runs in whose calls this code was started, waiting or not."""
     return [one.held for one in _inside.get()]
 
 
 def locks_held_by_callers(started_in: asyncio.Task[Any] | None) -> list[Held]:
-    """What those runs have that wait for a run which was started in this task, the outermost first."""
+    """Return the locks of the runs that wait for a run started in this task, the outermost first."""
     return [one.held for one in _calls_around(started_in)]
 
 
@@ -102,13 +102,15 @@ def _calls_around(started_in: asyncio.Task[Any] | None) -> list[_Inside]:
 
 @dataclass(frozen=True, eq=False)
 class _Wait:
-    """A run that waits for a conversation, inside of these calls."""
+    """A run that waits for a conversation, inside these calls."""
 
     wanted: Hashable
     around: Sequence[_Inside]
 
     def held_keys(self) -> set[Hashable]:
-        """What those around it keep until it has it: no longer one whose call was cut, and left it in its thread."""
+        """Return the locks that the enclosing runs hold during the wait. Cancelled calls, left in their threads, do not
+        count.
+        """
         return {one.held.key for one in self.around if one.is_waiting}
 
 
@@ -118,9 +120,9 @@ _guard = threading.Lock()
 
 @contextmanager
 def waiting_for(wanted: Hashable, started_in: asyncio.Task[Any] | None, *, what: str) -> Iterator[None]:
-    """While a run that was started in this task waits for `wanted`, which people know as `what`.
+    """Register that a run started in this task waits for `wanted`, named `what` in messages.
 
-    Raises SessionBusyError, before anybody waits, if whoever has it waits for what a run around this one has.
+    Raises SessionBusyError, before any wait, if its holder waits for a lock of an enclosing run.
     """
     wait = _Wait(wanted, _calls_around(started_in))
     with _guard:
@@ -140,7 +142,7 @@ def waiting_for(wanted: Hashable, started_in: asyncio.Task[Any] | None, *, what:
 
 
 def _waited_for_behind(wanted: Hashable) -> set[Hashable]:
-    """What must be given up before `wanted` can be: what runs wait for inside of it, and inside of those, and so on."""
+    """Return all locks that must be released before `wanted` can be, transitively."""
     found: set[Hashable] = {wanted}
     while more := {one.wanted for one in _waits if one.held_keys() & found} - found:
         found |= more

@@ -1,10 +1,10 @@
-"""Requests whose answer was lost: asking the server, never sending blindly (D5).
+"""Requests whose answer was lost: ask the server, never send blindly (D5).
 
 There are two moments for it and one way: in the run that lost the answer, and in the one that is resumed after it. The
-server is asked what it has behind the place that was known before the request left. What it has is gone on from. What
-it has not is sent again, after another look each time: a request that only was slow may still arrive. Where the server
-cannot tell, only the user's policy may take the risk (`approve_unsafe_replay`); else the run ends by saying what is
-unknown, and stays as it is, so that resuming asks again.
+server is asked for its items behind the place that was known before the request left. A taken request is continued
+from. A request that was not taken is sent again, after another look each time: a slow one may still arrive. If the
+server cannot tell, only the user's policy may take the risk (`approve_unsafe_replay`); else the run ends with an error
+that says so, and stays unchanged, so that resuming asks again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def newest_item_id(run: Run, resolved: ResolvedAgent) -> str | None:
 
 
 async def ask_server(run: Run, model: Any, error: Exception | None = None) -> Settled | None:
-    """What the server says about the request that has left; None: unknown."""
+    """Return the server's answer about the sent request; None: unknown."""
     ask, outgoing = getattr(model, "settle", None), run.progress.outgoing
     if ask is None:
         return None
@@ -71,13 +71,13 @@ async def ask_server(run: Run, model: Any, error: Exception | None = None) -> Se
 
 
 def not_sent(run: Run) -> tuple[int, ...]:
-    """The ordinals that the request that has left does not carry: what a filter kept from it is still to be sent."""
+    """Return the ordinals missing in the sent request: items that a filter withheld are still to be sent."""
     sent = run.progress.outgoing.sent if run.progress.outgoing is not None else ()
     return tuple(ordinal for ordinal in ordinals_to_send(run) if ordinal not in sent)
 
 
 def unknown_outcome(run: Run, found: Settled | None, error: Exception | None = None) -> Exception:
-    """The error that ends a run whose last request was taken without a whole reply, or nobody knows."""
+    """Build the error of a run whose last request was taken without a whole reply, or has an unknown outcome."""
     owner = run.spec.owner
     where = f"conversation {owner.id!r}" if owner.kind == "conversation" else f"response {run.marks.response_id!r}"
     cause = f" ({type(error).__name__}: {error})" if error is not None else ""

@@ -1,12 +1,12 @@
-"""What whoever owns the conversation has not got of a run: a session, or a server.
+"""Items of a run that its session or server has not received yet.
 
-A nested run stores its own turns while it is under way. One that is not (it waits, or was to be entered again) has
-nobody to store what it did when the run around it ends: then its items go with that run's, in the same step.
+A nested run stores its own turns while it is running. If it is not (it waits, or was to be entered again), it cannot
+store its items when the outer run ends: then they are stored with the outer run's, in the same step.
 
-A run that ends owing the server something says so, and hands it over (D11): the server of a conversation refuses every
-later request as long as a call it made has no output. A run that ends with outputs that were not sent (no turn was
-left, a tool's result was the final output, it was given up) therefore names them: the next run on that conversation
-has to bring them along.
+A run that ends owing items to the server reports that, and hands them over (D11): the server of a conversation refuses
+every later request as long as a call it made has no output. A run that ends with unsent outputs (no turn was left, a
+tool's result was the final output, it was cancelled) therefore lists them: the next run on that conversation has to
+send them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from standfast._src.sessions.rules.saved_runs import NestedItems
 
 
 def items_to_store(run: Run, start: int, end: int) -> list[Item]:
-    """These items of the run as its session gets them."""
+    """Return items of the run in the form for its session."""
     items = [sanitise_for_store(entry.item) for entry in run.ledger[start:end]]
     return [item for item in items if item is not None]
 
 
 def with_items(run: Run, *, keeps_costs: bool, nested: Sequence[NestedItems] = ()) -> tuple[Run, NewItems]:
-    """The run once its session has all that it should have now, and what the session gets in that step."""
+    """Return the run after its pending items are stored, and the items of that step."""
     start, end = run.marks.stored, max(run.marks.stored, run.storable)
     # What a nested run costs is its parent's to keep: each reply once.
     costs = collect_unbilled_costs(run) if keeps_costs and run.spec.inside is None else None
@@ -42,7 +42,7 @@ def with_items(run: Run, *, keeps_costs: bool, nested: Sequence[NestedItems] = (
 
 
 def not_yet_stored(runs: Iterable[Run]) -> list[NestedItems]:
-    """What the session should have of these runs and has not, as far as they know."""
+    """Return the items of these runs that the session lacks, as far as known."""
     found = []
     for run in runs:
         start, end = run.marks.stored, run.storable
@@ -53,9 +53,9 @@ def not_yet_stored(runs: Iterable[Run]) -> list[NestedItems]:
 
 
 def open_nested(calls: Sequence[Call], owner: Owner, but: Collection[str] = ()) -> Iterator[Run]:
-    """The open runs inside these calls that are on the same conversation, the innermost first.
+    """Yield the open nested runs of these calls on the same conversation, the innermost first.
 
-    `but`: ids of runs that have stored, or are storing, what they and the runs inside them did.
+    `but`: ids of runs that have stored, or are storing, their own items and those of their nested runs.
     """
     for call in calls:
         child = call.child
@@ -68,7 +68,9 @@ def open_nested(calls: Sequence[Call], owner: Owner, but: Collection[str] = ()) 
 
 
 def cut_nested(run: Run, but: Collection[str] = ()) -> list[NestedItems]:
-    """What the runs inside a run that is cut now leave to be stored: they end with it, and their turns are whole."""
+    """Return the items to store of the nested runs of a run that is cut now: they end with it, and their turns are
+    whole.
+    """
     ends = (
         child if child.finished else advance(child, Stopped("immediate"))
         for child in open_nested(run.calls, run.spec.owner, but)
@@ -79,9 +81,9 @@ def cut_nested(run: Run, but: Collection[str] = ()) -> list[NestedItems]:
 async def ended_nested(
     accepted: Callable[[str], Awaitable[int]], calls: Sequence[Call], owner: Owner, end: Callable[[Run, int], Run]
 ) -> list[NestedItems]:
-    """What the runs inside the calls of a run that nobody is at leave to be stored.
+    """Return the items to store of the nested runs of a run without a worker.
 
-    `end` ends one of them; it is told how many of its items the session has.
+    `end` ends a nested run; it gets the number of its items in the session.
     """
     ends = []
     for child in open_nested(calls, owner):
@@ -100,7 +102,7 @@ UNSENT_REMEDY = (
 
 
 def unsent_items(run: Run) -> list[Item]:
-    """What the server that owns the conversation has not got; copies."""
+    """Return copies of the items that the server of the conversation lacks."""
     owner, outgoing = run.spec.owner, run.progress.outgoing
     if not owner.is_server:
         return []
@@ -110,13 +112,13 @@ def unsent_items(run: Run) -> list[Item]:
 
 
 def unsent_note(run: Run) -> str:
-    """What a run's last words say about it; empty if nothing is owed."""
+    """Return the note about unsent items for a run's last message; empty without any."""
     items = unsent_items(run)
     return f"; the server has not got {len(items)} items of it ({_kinds(items)})" if items else ""
 
 
 def note_if_unsent(error: StandfastError, run: Run) -> None:
-    """Say it in an error that does not say it itself, where a server waits for outputs that it has not got (D11)."""
+    """Add a note to an error without one, if a server waits for unsent outputs (D11)."""
     remedy = getattr(error, "remedy", "")  # an error of the user's own may not have called ours
     if "owed_items" not in remedy and any(output_key(item) for item in unsent_items(run)):
         said = f"Run {run.spec.run_id} has stopped{unsent_note(run)}"
@@ -124,7 +126,7 @@ def note_if_unsent(error: StandfastError, run: Run) -> None:
 
 
 def warn_if_unsent(run: Run) -> None:
-    """Say it where nothing is raised; and of a request that was cut, that nobody knows whether the server has it."""
+    """Log unsent items if no error is raised; and report a cut request of unknown outcome."""
     if run.progress.outgoing is not None and run.spec.owner.kind == "conversation":
         emit("outcome_unknown", what="a request", run=run.spec.run_id, done="the run has stopped; resumed, it asks")
     if run.finished and (items := unsent_items(run)):

@@ -1,8 +1,7 @@
-"""Running again under the same id: a session that knows who wrote what tells how far the torn run got (C12).
+"""Recovery of an interrupted run from its session's items: the writer's items show its progress (C12).
 
-Only whole turns are ever appended, so what the session holds is a prefix of whole turns. The run goes on behind it:
-only the tools of the turn that was torn can run again. A run whose last turn was an answer is finished, and is not
-asked again.
+Only whole turns are ever appended, so the session holds a prefix of whole turns. The run continues behind it: only the
+tools of the interrupted turn can run again. A run whose last turn was an answer is finished, and is not continued.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from standfast._src.runs.steps.turn_outcome import Final, final_from_text, final
 async def rebuild_from_items(
     scope: RunScope, fresh: Run, items: list[Item], ending: dict[str, Any] | None = None
 ) -> Run:
-    """The run that wrote `items`, as far as they tell; raises SessionConflictError if its input was another.
+    """Rebuild the run that wrote `items`, as far as possible; raise SessionConflictError if its input was different.
 
-    `ending` is what a run store kept of a run that ended; without one, its last turn tells whether it did.
+    `ending` is the saved ending of a run in a run store; without one, its last turn tells whether it ended.
     """
     count = fresh.spec.input_count
     given = [entry.item for entry in fresh.ledger]
@@ -69,7 +68,7 @@ async def rebuild_from_items(
 
 
 def another_input(fresh: Run) -> SessionConflictError:
-    """The error of a run that is started again, under its id, with another input."""
+    """Build the error of a run started again under its id with different input."""
     return SessionConflictError(
         f"run {fresh.spec.run_id!r} was started with another input than it is given now",
         "Give the same input to continue it, or another run_id to start a new run.",
@@ -102,7 +101,7 @@ async def _entry(scope: RunScope, called: dict[str, str], agent_key: str, item: 
 
 
 async def _end_if_final(scope: RunScope, run: Run, last: list[Entry]) -> Run:
-    """The run ended, if its last turn said something and asked for nothing, or if its tools' results end a run."""
+    """End the run if its last turn was a message without calls, or if its tools' results end a run."""
     found = await _find_final(scope, run, last) if last else None
     if found is None:
         return run
@@ -128,7 +127,7 @@ def _cut_short(entry: Entry) -> bool:
 
 
 def _turn_of(run: Run, calls: list[Entry], outputs: dict[Any, Entry]) -> Turn:
-    """The turn that these calls and outputs once were."""
+    """Rebuild the turn of these calls and outputs."""
     made = []
     for entry in calls:
         call_id, name = str(entry.item.get("call_id")), str(entry.item.get("name", ""))

@@ -1,9 +1,9 @@
-"""Saving a record: the small head, fenced by its revision, and the tails of its logs.
+"""Saving of a record: the small head, fenced by its revision, and the tails of its logs.
 
-Saves happen one after the other; whatever is asked for while one is on its way, or in the same round of the event
-loop, is saved by one further write: ten calls that return at once cost one. Whoever saved a record last is the one who
-may go on with it: a second one is told (C12). In a store that has the session too, a save carries the session's lease,
-so that one who lost it saves nothing, and it can be one step with the items of a turn.
+Saves happen one after the other; all requests during a save, or in the same iteration of the event loop, share one
+further write: ten calls that return at once cost one. Only the process that saved a record last may continue it: any
+other gets an error (C12). In a store that has the session too, a save carries the session's lease, so that a process
+without the lease saves nothing, and it can be one step with the items of a turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, slots=True)
 class _Write(Generic[State]):
-    """One save, ready to be sent, and sent again as it is."""
+    """A save, ready to be sent, and to be repeated unchanged."""
 
     state: State
     record: SavableRecord
@@ -35,14 +35,14 @@ class _Write(Generic[State]):
 
 
 class _Shared:
-    """A save that is about to be made, and how many wait for it."""
+    """A pending save, and the number of its waiters."""
 
     saving: asyncio.Task[None] | None = None
     count = 0
 
 
 class RunSaver(Generic[State]):
-    """Writes one record to a run store. `record_of` says how its state is written: any kind of record can be saved."""
+    """Writer of a record to a run store. `record_of` encodes its state: any kind of record can be saved."""
 
     def __init__(
         self,
@@ -73,18 +73,20 @@ class RunSaver(Generic[State]):
     # --- saving ------------------------------------------------------------------------------------------------------
 
     def has(self, state: State) -> bool:
-        """Whether the store has this very state, so that there is nothing to save."""
+        """Return whether the store has this very state, so that there is nothing to save."""
         return state is self._done
 
     def take_for_saved(self, state: State) -> None:
-        """Write nothing for this state: it differs from the saved one only in what was read since.
+        """Treat this state as saved: it differs from the saved one only in data read since.
 
-        What the store has stays what it was saved with: the logs of this one may be longer.
+        The store keeps the state of the last save: the logs of this one may be longer.
         """
         self._done = state
 
     async def save(self, state: State) -> None:
-        """Return when this state, or a later one, is saved; raises RunClaimedError if it is another's now."""
+        """Save this state; return once it or a later one is saved. Raises RunClaimedError if another process owns the
+        record.
+        """
         self._newest = state
         shared = self._next
         if shared is None:
@@ -94,24 +96,24 @@ class RunSaver(Generic[State]):
         assert shared.saving is not None
         shared.count += 1
         try:
-            # Shared with whoever else has something to save now: one of them being cancelled must not end it for all.
+            # Shared with all present savers: the cancellation of one of them must not end it for all.
             await asyncio.shield(shared.saving)
         finally:
             shared.count -= 1
             if not shared.count:
-                # Nobody waits: what has not left yet must not, it would come after whatever is done next. And whoever
-                # saves before that task has noticed needs one of their own.
+                # No waiter is left: an unsent save must not be sent any more, it would come after later work. And a
+                # saver that comes before that task has noticed needs one of its own.
                 if self._next is shared:
                     self._next = None
                 shared.saving.cancel()
 
     async def _save_newest(self) -> None:
         try:
-            # A further round of the loop, for those who are about to say something in the one that begins now.
+            # A further iteration of the loop, for savers that are about to come in the present one.
             await asyncio.sleep(0)
             await self._lock.acquire()
         finally:
-            self._next = None  # whoever comes now may be too late for this one
+            self._next = None  # a saver that comes now may be too late for this one
         try:
             await self._repeat_unconfirmed()
             state = self._newest
@@ -123,10 +125,11 @@ class RunSaver(Generic[State]):
     async def store_items(
         self, hold: SessionLock, new: NewItems, before: State, after: State, *, release: bool = False
     ) -> None:
-        """Store these items in the session, and the record that knows them: in one step where one store has both.
+        """Store items in the session, and the record that knows them: in one step if one store has both.
 
-        Else the record is saved first as it was before: then nobody else can save in its name, and a kill leaves more
-        in the session than it knows, never less. That it knows them is saved with whatever is saved next.
+        Otherwise the record is first saved in its earlier state: then no other process can save in its name, and a
+        crash leaves more in the session than the record knows, never less. The updated `stored` mark is written by the
+        next save.
         """
         if self.beside is not None:
             await self.save_with(after, new, release=release)
@@ -135,7 +138,7 @@ class RunSaver(Generic[State]):
             await hold.store(new)
 
     async def save_with(self, state: State, new: NewItems, *, release: bool = False) -> None:
-        """Save this state, store these items beside it, and give the session's lease back if wanted: in one step."""
+        """Save this state, store items in the same store, and release the session's lease if requested: in one step."""
         assert self.beside is not None
         async with self._lock:
             await self._repeat_unconfirmed()
@@ -143,10 +146,10 @@ class RunSaver(Generic[State]):
             await self._write(state, new, release)
 
     async def forget(self, state: State) -> None:
-        """Remove the record, if there is one: whoever might have had to know of it need not any more.
+        """Delete the record, if any: no reader needs it any more.
 
-        This last state is saved first, because a store removes whatever it has, and another process may have settled
-        what this one took for its own: then that is told, and theirs stays.
+        This last state is saved first, because a store deletes any record, and another process may have settled the
+        record of this one: then that is raised, and its record stays.
         """
         async with self._lock:
             await self._repeat_unconfirmed()
@@ -160,7 +163,7 @@ class RunSaver(Generic[State]):
                 await self.store.delete_run(record.run_id)
 
     async def confirm(self) -> State | None:
-        """Repeat the save whose outcome is not known, if there is one; the state that the store certainly has then."""
+        """Repeat a save of unknown outcome, if any; return the state that the store certainly has then."""
         async with self._lock:
             await self._repeat_unconfirmed()
         return self._done
@@ -213,9 +216,9 @@ class RunSaver(Generic[State]):
     # --- the last save -----------------------------------------------------------------------------------------------
 
     def last(self, state: State) -> RunSave | None:
-        """The save of a state after which there is none, to be sent by somebody who does not wait; None if saved.
+        """Return the final save of a state, to be sent without waiting; None if already saved.
 
-        A save that is on its way may be done before it, or not: it fits both.
+        It fits a store both before and after a save that is on its way.
         """
         if not self.needed:
             return None
@@ -228,8 +231,8 @@ class RunSaver(Generic[State]):
     def give_back(self, state: State) -> Coroutine[Any, Any, object] | None:
         """Save the state in which a record was taken, if it was or may have been; submitted by this very call.
 
-        For a taker who is told to stop before anything has begun, in a store of which no lease tells that they are
-        gone: the record would be said to be running, and nobody could know better.
+        For a process that is stopped before anything has begun, in a store without a lease that shows the stop:
+        otherwise the record would count as running for ever.
         """
         is_taken = self._confirmed is not None or self._unconfirmed is not None
         if not is_taken or self.beside is not None or not hasattr(type(self.store), "save_detached"):
@@ -241,8 +244,8 @@ class RunSaver(Generic[State]):
 
 # --- who watches -----------------------------------------------------------------------------------------------------
 
-# Whoever watches a run looks at its store from time to time, as it must for what other processes save. What is saved
-# here it need not wait for. A save costs one look into this dictionary more, which is empty where nobody watches.
+# A watcher of a run polls its store, as it must for saves of other processes. For saves of this process it need not
+# wait for the next poll. A save costs one more look into this dictionary, which is empty without watchers.
 _woken: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
 
@@ -261,7 +264,7 @@ def woken_by(run_id: str, event: asyncio.Event) -> Iterator[None]:
 
 
 def _wake_watchers(run_id: str) -> None:
-    """Wake those who watch this run, in whatever loop."""
+    """Wake the watchers of this run, in any loop."""
     for loop, event in tuple(_woken.get(run_id, ())):
         with suppress(RuntimeError):  # that loop was closed
             loop.call_soon_threadsafe(event.set)

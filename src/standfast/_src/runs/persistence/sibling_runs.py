@@ -1,7 +1,7 @@
 """Resume another run of the conversation before the one that found it (C15).
 
-It is resumed in a task of its own: the caller of the run that waits for it may cancel that one, and has not asked for
-this one. Then this one is handed over, and any worker resumes it.
+It is resumed in a task of its own: the caller of the waiting run may cancel that one, and has not asked for this one.
+Then this one is handed over, and any worker resumes it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Sibling:
         self._waiting, self._found = waiting, found
 
     async def resume(self) -> None:
-        """Resume the run until it rests, if this worker can, and note what came of it.
+        """Resume the run until it rests, if this worker can, and record the result.
 
-        Raises RunHandedOverError if this worker stops. Whatever the run itself raises is for its own caller: it stays
-        as it is then, and the waiting run leaves it open.
+        Raises RunHandedOverError if this worker stops. Errors of the run itself are for its own caller: the run stays
+        unchanged then, and the waiting run leaves it open.
         """
         scope, run_id = self._waiting.scope, self._found.run_id
         yielding, store = scope.yielding, scope.store
@@ -104,7 +104,7 @@ class Sibling:
         return scope.arguments.beside(run.spec.agent, summary) if summary is not None else None
 
     async def _carried_out(self, attempt: StartedRun) -> BaseException | None:
-        """Run the attempt to rest; return what it raised. Hands its run over if this task is cancelled."""
+        """Run the attempt to rest; return its error. Hands its run over if this task is cancelled."""
         waiting = self._waiting.loop
         task = asyncio.ensure_future(attempt.execute())
         waiting.sibling = attempt.loop

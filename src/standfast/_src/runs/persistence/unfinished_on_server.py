@@ -1,9 +1,9 @@
-"""Other runs of a server's conversation that have not ended: what they owe goes first in the next request (C15, D5).
+"""Unfinished runs of a server's conversation: the items they owe go first in the next request (C15, D5).
 
-The server refuses every request as long as a call that it made has no output. So whatever kept a run from sending one
-(a kill, a cancellation, a failure, an end inside the call of a run that went on without it) is made good by the next
-run on that conversation, nested or not. While a run there waits for a person, the next one is refused: any text that
-is sent would be the waiting call's output.
+The server refuses every request as long as a call that it made has no output. So if anything kept a run from sending
+one (a kill, a cancellation, a failure, an end inside the call of a run that continued without it), the next run on that
+conversation, nested or not, sends it. While a run there waits for a person, the next one is refused: any text that is
+sent would be the waiting call's output.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from standfast._src.runs.steps.reply_parsing import Reply
 async def settle_on_server(
     scope: RunScope, fresh: Run, *, is_resumed: bool
 ) -> tuple[Run, list[Callable[[], Awaitable[None]]]]:
-    """The new run with what gone runs of its conversation owe the server, before its own input; and how to end those.
+    """Return the new run with the items owed by crashed runs before its own input, and functions that end those runs.
 
-    A waiting call refuses the run. The gone runs are ended by the caller once the new run is saved: killed in between,
-    what they owe is still theirs.
+    A waiting call refuses the run. The caller ends the crashed runs once the new run is saved: after a crash in
+    between, they still owe the items.
     """
     store, run_id = scope.store, fresh.spec.run_id
     found = await find_on_server(scope, fresh, is_resumed=is_resumed)
@@ -70,7 +70,7 @@ async def settle_on_server(
             continue
         run = await _with_lost_answer(scope, one, found)
         if run is None:
-            continue  # nobody knows what became of its first request: it stays as it is, and run again it says so (D5)
+            continue  # the outcome of its first request is unknown: unchanged, it says so when run again (D5)
         if not (run.has_done_something or run.is_left_owing or one.is_orphan):
             # The server has not taken the request that had left: it has done nothing, and can be run again.
             scope.when_accepted += (partial(_forget_request, one, run, store),)
@@ -93,7 +93,7 @@ async def settle_on_server(
 
 
 async def find_on_server(scope: RunScope, run: Run, *, is_resumed: bool) -> list[Found]:
-    """The unfinished runs of the run's conversation with a server; raises if one of them waits, or by the policy.
+    """Return the unfinished runs of the conversation with a server; raise if one of them waits, or by the policy.
 
     Raises SiblingFirst if one of them is to be resumed before this one. One that cannot be, and has not ended, refuses
     a run that settles none: the server takes no request as long as a call of it is open.
@@ -114,12 +114,12 @@ async def find_on_server(scope: RunScope, run: Run, *, is_resumed: bool) -> list
 
 
 def _is_left_open(one: Found) -> bool:
-    """Whether the run lost its worker and can be resumed: only a new message closes it."""
+    """Return whether the run lost its worker and can be resumed: only a new message closes it."""
     return one.is_gone and not (one.run.finished or one.is_orphan)
 
 
 async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:
-    """What a settled run owes its server."""
+    """Return the entries that a settled run owes its server."""
     entries = [run.ledger[ordinal] for ordinal in ordinals_to_send(run)]
     if run.marks.acknowledged:
         return entries
@@ -128,7 +128,9 @@ async def _owed_entries(run: Run, store: RunStore) -> list[Entry]:
 
 
 async def _is_taken(source: str | None, by: str, store: RunStore) -> bool:
-    """Whether run `by` has ended the run that it took something over from: else that one still has it, or went on."""
+    """Return whether run `by` has ended the run from which it took an item: otherwise that run still has it, or
+    continued.
+    """
     if source is None:
         return False
     saved = await store.load_run(source)
@@ -136,13 +138,13 @@ async def _is_taken(source: str | None, by: str, store: RunStore) -> bool:
 
 
 def _source(entry: Entry) -> str | None:
-    """The run that an item was taken over from; None for any other item."""
+    """Return the run from which an item was taken over; None for any other item."""
     source = (entry.extra or {}).get("owed_by")
     return source if isinstance(source, str) else None
 
 
 def given_input_of(run: Run) -> list[Item]:
-    """The input a run was started with, without what it took over from others."""
+    """Return a run's original input, without items taken over from crashed runs."""
     return [entry.item for entry in run.ledger[: run.spec.input_count] if _source(entry) is None]
 
 
@@ -150,9 +152,9 @@ def given_input_of(run: Run) -> list[Item]:
 
 
 async def end_superseded_runs(scope: RunScope, run: Run) -> None:
-    """End the runs from which this one, before it was cut short, took over what they owe; then they owe it no more.
+    """End the runs whose owed items this one took over before it was cut; then they no longer owe them.
 
-    Raises RunClaimedError if one of them was settled by another meanwhile, who then has sent it.
+    Raises RunClaimedError if another run has settled one of them meanwhile, and so has sent the items.
     """
     store = scope.store
     if store is None or not run.spec.took_over or run.marks.acknowledged or run.turn is not None:
@@ -175,7 +177,7 @@ async def end_superseded_runs(scope: RunScope, run: Run) -> None:
 
 
 def is_over(saved: SavedRun) -> bool:
-    """Whether the record that a nested run has of its own says that somebody has ended it who was not at it."""
+    """Return whether a nested run's own record says that a process other than its worker has ended it."""
     if has_ended(saved) or conversation_of(saved.head) is None:
         return has_ended(saved)
     run = decode_saved(saved)
@@ -212,7 +214,7 @@ async def _find_unfinished_on_server(
 
 
 async def _list_on_server(conversation_id: str, store: RunStore) -> list[RunSummary]:
-    """The runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
+    """List the runs that may be open on the conversation, oldest first; a store that cannot tell lists all it has."""
     find: Any = getattr(store, "open_on_conversation", None)
     if find is not None:
         found: list[RunSummary] = await find(conversation_id)
@@ -224,7 +226,7 @@ async def _list_on_server(conversation_id: str, store: RunStore) -> list[RunSumm
 
 
 async def _after_its_worker(scope: RunScope, one: Found, store: RunStore, *, may_wait: bool) -> Found | None:
-    """The run once nobody is at it, as far as its lease tells; None if it has ended by then."""
+    """Wait until the run has no worker, as far as its lease tells; return it, or None if it has ended by then."""
     lease_run: Any = getattr(store, "lease_run", None)
     if lease_run is None:
         return one
@@ -234,10 +236,10 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore, *, may
         lease = await lease_run(run_id, ttl_s=config.lease_ttl_s, wait_s=wait_s)
     except RunClaimedError:
         return one
-    # Given back at once: what fences the gone worker is the revision, and nobody resumes what is being settled unseen.
+    # Released at once: the revision fences the crashed worker, and no worker resumes unseen what is being settled.
     await lease.release()
     if lease.number < 2:
-        return one  # whoever saved it did so without a lease: nothing is certain
+        return one  # it was saved without a lease: nothing is certain
     return read_run(await store.load_run(run_id), is_gone=True)
 
 
@@ -245,9 +247,9 @@ async def _after_its_worker(scope: RunScope, one: Found, store: RunStore, *, may
 
 
 async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Found]) -> Run | None:
-    """The gone run with what became of a request that had left: the server is asked, nothing is sent again (D5).
+    """Return the crashed run with the outcome of its sent request: the server is asked, nothing is sent again (D5).
 
-    None if that is not known of a first one: nothing says that the run has done anything, and nothing that it has not.
+    None if the outcome of a first request is unknown: there is no evidence whether the run has done anything.
     """
     run = one.run
     if run.progress.outgoing is None:
@@ -267,9 +269,9 @@ async def _with_lost_answer(scope: RunScope, one: Found, all_found: Sequence[Fou
 
 
 async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
-    """The same for a run that is given up: the calls of an answer that nobody got are closed with it, and owed.
+    """Do the same for a run that is cancelled: the calls of a lost answer are closed with it, and owed.
 
-    What the server cannot tell stays unknown, and keeps nobody from giving the run up.
+    An outcome that the server cannot tell stays unknown, and does not prevent the cancellation.
     """
     if run.progress.outgoing is None or run.spec.owner.kind != "conversation":
         return run
@@ -286,11 +288,11 @@ async def with_answer_if_told(scope: RunScope, run: Run) -> Run:
 
 
 async def _ask_server_about(scope: RunScope, run: Run, others: Sequence[Run]) -> Settled | None:
-    """What the server says of the request that had left; None if it does not tell.
+    """Return the server's answer about a sent request; None if it cannot tell.
 
-    A reply with calls that another of the open runs there (`others`) knows is that one's: it has said the same words.
+    A reply whose calls another open run there (`others`) knows belongs to that run: it has sent equal words.
     """
-    # Of the agent no more than its model is needed: its instructions may want a context that nobody has here.
+    # Only the agent's model is needed: its instructions may want a context that is not available here.
     found = await ask_server(run, scope.agents.model_of(scope.graph.start))
     if found is None or not _is_first(run):
         return found
@@ -304,7 +306,7 @@ def _is_first(run: Run) -> bool:
 
 
 def _with_answer(run: Run, found: Settled | None) -> Run | None:
-    """The run as it is by what the server says of its request; None if that does not tell."""
+    """Return the run after the server's answer about its request; None without an answer."""
     if found is None:
         return None
     if not found.taken:
@@ -321,17 +323,18 @@ def _with_answer(run: Run, found: Settled | None) -> Run | None:
 
 
 def _calls_known_to(run: Run) -> set[Key | None]:
-    """The calls that the run knows to be made by its server."""
+    """Return the keys of the run's calls made by its server."""
     replies = (*run.ledger[run.spec.input_count :], *(run.turn.reply if run.turn is not None else ()))
     return {call_key(entry.item) for entry in replies}
 
 
 async def _forget_request(one: Found, run: Run, store: RunStore) -> None:
-    """Save that a first request came to nothing, as the server has said: it has taken a later run's since.
+    """Save that a first request was not taken, by the server's answer: the server has taken a later run's request
+    since.
 
-    Not before that: one that was only slow could still arrive, and make calls that nobody would answer.
+    Not before that: a slow request could still arrive, and make calls without an answer.
     """
     try:
         await RunSaver(store, RunRecord, revision=one.revision, saved=one.kept).save(run)
-    except StandfastError as error:  # somebody has gone on with it, or the store is away: then the next run asks again
+    except StandfastError as error:  # another worker has resumed it, or the store is away: then the next run asks again
         logger.debug("that the request of run %s came to nothing was not saved: %s", one.run_id, error)

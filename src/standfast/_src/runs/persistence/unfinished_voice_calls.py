@@ -1,8 +1,8 @@
-"""Voice calls of the conversation that have not ended: settled, shown or refused, as runs are (C15, E14).
+"""Unfinished voice calls of the conversation: settled, shown or refused, like runs (C15, E14).
 
-A call whose worker is gone is closed from its data alone, as far as a history needs that: what had begun is said to be
-unknown, what was heard is stored. It stays resumable all the same, until it is hung up: what waits for a person waits,
-and who had asked for a reply still asks.
+A voice call whose worker has crashed is closed from its data alone, as far as a history needs that: begun tool calls
+are recorded as unknown, heard text is stored. It stays resumable all the same, until it is hung up: calls that wait for
+a person wait, and requests for a reply stay pending.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from standfast._src.sessions.rules.saved_runs import NestedItems
 
 
 def calls_in(saved: SavedRun) -> list[Call]:
-    """The tool calls of a saved voice call that are open."""
+    """Return the open tool calls of a saved voice call."""
     return [one.call for one in decode_saved(saved).calls]
 
 
@@ -47,19 +47,19 @@ class FoundCall:
 
     @property
     def run_id(self) -> str:
-        """What the call is known by."""
+        """Id of the voice call."""
         return self.talk.run_id
 
     @property
     def state(self) -> str:
-        """paused (nothing of it is left but what waits for a person), gone or running."""
+        """State: paused (only calls that wait for a person are left), gone or running."""
         if self.talk.waiting and not self.is_torn and (self.is_gone or self.talk.ended):
             return "paused"
         return "gone" if self.is_gone else "running"
 
     @property
     def is_torn(self) -> bool:
-        """Whether something of it is neither history nor waits for a person."""
+        """True if a part of it is neither history nor waiting for a person."""
         talk = self.talk
         return bool(talk.open or talk.stored < len(talk.ledger)) or any(
             one.call.state != "waiting" for one in talk.calls
@@ -71,7 +71,7 @@ class FoundCall:
         return tuple(one.call for one in self.talk.calls if one.call.state != "returned")
 
     def items_to_show(self) -> list[Item]:
-        """What waits, as requests of others show it: each call with a fixed text for its output."""
+        """Return its waiting calls for requests of other runs, each with a fixed text as its output."""
         items: list[Item] = []
         for one in self.talk.calls:
             if one.call.state == "waiting":
@@ -80,7 +80,7 @@ class FoundCall:
         return items
 
     def questions(self) -> Iterator[Question]:
-        """Every question of it that waits."""
+        """Yield its waiting questions."""
         for one in self.talk.calls:
             if one.call.state == "waiting" and one.call.child is not None:
                 yield from questions_of(one.call.child)
@@ -89,7 +89,7 @@ class FoundCall:
 
 
 def read_call(saved: SavedRun, *, is_gone: bool) -> FoundCall | None:
-    """The call, if it has not ended and has done something. One that cannot be read is refused by name."""
+    """Return the voice call, if it has not ended and has done something. An unreadable one is refused by name."""
     try:
         talk = decode_saved(saved)
     except StandfastError as error:
@@ -99,7 +99,7 @@ def read_call(saved: SavedRun, *, is_gone: bool) -> FoundCall | None:
 
 
 def unreadable(what: str, error: StandfastError) -> RunStateError:
-    """What is raised about a run or a call that nobody can tell the state of."""
+    """Build the error about a run or a voice call with an unreadable state."""
     return RunStateError(
         f"{what} of this conversation has not ended and cannot be read: {error.what}",
         f"{error.remedy} To go on without it, choose RunConfig(unfinished='ignore').",
@@ -109,7 +109,9 @@ def unreadable(what: str, error: StandfastError) -> RunStateError:
 async def close_gone_call(
     hold: SessionLock, event: SettledBy, nested: Sequence[NestedItems], one: FoundCall, store: RunStore
 ) -> FoundCall:
-    """Store what a gone call left, and close what cannot go on; one that another has taken is left alone."""
+    """Store the rest of a crashed voice call, and close its interrupted parts; one taken by another process is left
+    unchanged.
+    """
     saver = RunSaver(store, VoiceCallRecord, hold=hold, revision=one.revision, saved=one.talk)
     talk, _ = advance(one.talk, event)
     after, _ = advance(talk, Appended(len(talk.ledger)))

@@ -1,1 +1,1 @@
-"""Layer 4: runs of other processes: watched, gone on with when their worker is gone, handed over when one stops."""
+"""Layer 4: runs of other processes: watched, resumed after a crash of their worker, handed over at a shutdown."""

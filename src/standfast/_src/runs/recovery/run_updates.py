@@ -1,14 +1,14 @@
-"""What somebody who watches a saved run is told, and in which order.
+"""Updates for watchers of a saved run, and their order.
 
-A store keeps how a run stands, not what happened to it. So everything here is a function of two values: what a watcher
-has been told (`Told`, which its cursor is the text of) and how the run stands now (`RunSnapshot`). Nothing is kept for
-a watcher, and one that is cut off goes on in any process: what it has not been told is worked out from the run.
+A store keeps the state of a run, not its events. So everything here is a function of two values: the updates that a
+watcher has already got (`Told`, encoded by its cursor) and the present state of the run (`RunSnapshot`). No state is
+kept for a watcher, and a disconnected one continues in any process: its missing updates are computed from the run.
 
-Items never leave a run's history and have a number there, so each is told once. A call of a turn that is not whole yet
-is known by the number that its item will have: a turn of which a call was taken up is never dropped. Calls that run at
-once end in any order, and the history has them in call order, so a cursor says of each whether its end was told; a
-single number could not say it. How a run stands (who is at it, for whom it waits) is told when it is seen to be another
-than the one that was told last: what came and went unseen is nowhere to be read.
+Items never leave a run's history and have a number there, so each is reported once. A call of an incomplete turn is
+known by the number that its item will have: a turn with a begun call is never dropped. Concurrent calls end in any
+order, and the history has them in call order, so a cursor records for each whether its end was reported; a single
+number could not do that. The state of a run (its worker, the person it waits for) is reported when it differs from the
+last reported one: states in between that were not seen are lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from standfast._src.runs.steps.reply_parsing import arguments_text
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """Something that a watcher is told. `cursor` says how far it has come, with this."""
+    """An update for a watcher. `cursor` is the watcher's position after it."""
 
     run_id: str
     cursor: str
@@ -64,7 +64,7 @@ class ItemSaved(_Update):
 
 @dataclass(frozen=True, slots=True)
 class CallBegan(_Update):
-    """A worker has taken a tool call up: to run it, or to say why it cannot be run."""
+    """A worker has begun a tool call, to run it or to refuse it."""
 
     call_id: str
     tool: str
@@ -112,7 +112,7 @@ class RunStatusChanged(_Update):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(_Update):
-    """The run has ended. One that failed, or was cut, can be resumed; whoever wants to see that watches it again."""
+    """The run has ended. A failed or cut run can be resumed; to see that, watch it again."""
 
     status: Literal["done", "failed", "cancelled"]
     output: JsonValue = None
@@ -138,10 +138,10 @@ Mark = Literal["b", "e"]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a watcher has been told: all items before number `count`, and of some calls behind that more.
+    """Updates that a watcher has got: all items before number `count`, and parts of some later calls.
 
-    `calls`: the number of a call's item, and whether only its beginning was told (b) or its end too (e); left out where
-    `count` says it. `standing` and `claim`: digests of how the run stood, and of who was at it; "": nothing was told.
+    `calls`: the number of a call's item, and whether only its begin was reported (b) or its end too (e); left out if
+    implied by `count`. `standing` and `claim`: digests of the run's state, and of its worker; "": nothing was reported.
     """
 
     count: int = 0
@@ -156,12 +156,12 @@ class Told:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing was told yet."""
+        """True if no update was sent yet."""
         return self == Told()
 
 
 def parse_cursor(cursor: str | None) -> Told:
-    """What whoever has this cursor was told; raises CallerError for a text that is no cursor."""
+    """Decode a cursor; raise CallerError for any other text."""
     if cursor is None:
         return Told()
     found = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
@@ -176,7 +176,7 @@ def parse_cursor(cursor: str | None) -> Told:
 
 
 class ShownItem(NamedTuple):
-    """An item of a run, as watchers see it."""
+    """An item of a run in the form for watchers."""
 
     item: Item
     kind: str
@@ -184,7 +184,7 @@ class ShownItem(NamedTuple):
 
 
 class BegunCall(NamedTuple):
-    """A call of the open turn that was taken up, by the number that its item will have."""
+    """A begun call of the open turn, with the number that its item will have."""
 
     ordinal: int
     item: Item
@@ -194,7 +194,7 @@ class BegunCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """How a run stands."""
+    """Present state of a run."""
 
     run_id: str
     status: str
@@ -211,12 +211,12 @@ class RunSnapshot:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody is at it and nothing is expected: done, failed or cancelled."""
+        """True if the run is done, failed or cancelled."""
         return self.status in ("done", "failed", "cancelled")
 
 
 def snapshot_of(run: Run) -> RunSnapshot:
-    """How a saved run stands that is kept whole."""
+    """Build the snapshot of a run that is saved whole."""
     items = [
         _to_shown_item(entry.item, number < run.spec.input_count, entry.agent)
         for number, entry in enumerate(run.ledger)
@@ -241,7 +241,9 @@ def snapshot_of(run: Run) -> RunSnapshot:
 
 
 def snapshot_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: int | None) -> RunSnapshot:
-    """How a run stands of which only its end was kept; its session has written `count` items of it, and holds these."""
+    """Build the snapshot of a run of which only the ending is saved; its session has `count` items of it, and holds
+    these.
+    """
     known = ending.get("input_count")
     inputs = known if isinstance(known, int) else 0
     return RunSnapshot(
@@ -258,7 +260,7 @@ def snapshot_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: 
 
 
 def _to_shown_item(item: Item, is_input: bool, agent: str | None) -> ShownItem:
-    # By what is stored alone: whoever comes when only that is left must be told the same.
+    # From stored facts alone: a later watcher, with only these left, must get the same updates.
     if is_input:
         kind = "input"
     elif item.get("type") in LOCAL_OUTPUT_TYPES:
@@ -290,9 +292,9 @@ def _output(call: Call) -> JsonValue:
 
 
 def updates_after(told: Told, now: RunSnapshot) -> list[tuple[RunUpdate, Told]]:
-    """What a watcher has not been told yet, in order, and with each what it has been told then.
+    """Return the missing updates in order, each with the watcher's position after it.
 
-    Raises CallerError if it was told more than there is: then its cursor is another run's.
+    Raises CallerError if the cursor is ahead of the run: then it belongs to another run.
     """
     if now.count is not None and told.count > now.count:
         raise CallerError(
@@ -303,7 +305,7 @@ def updates_after(told: Told, now: RunSnapshot) -> list[tuple[RunUpdate, Told]]:
 
 
 class _Teller:
-    """One walk from what was told to how the run stands."""
+    """Computation of the updates from a watcher's position to the run's state."""
 
     def __init__(self, told: Told, now: RunSnapshot) -> None:
         self._now, self._count = now, told.count
@@ -377,7 +379,7 @@ class _Teller:
                 raise AssertionError(other)
 
     def _build_told(self) -> Told:
-        """What was told so far, without what the number of items says already: one text for one state of affairs."""
+        """Return the present position in canonical form, without parts implied by the number of items."""
         self._calls = {
             ordinal: mark
             for ordinal, mark in self._calls.items()

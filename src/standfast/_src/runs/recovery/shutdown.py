@@ -1,4 +1,4 @@
-"""Stopping a worker on a signal, without losing what its runs have begun."""
+"""Shutdown of a worker on a signal, without losing the work of its runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from standfast._src.runs.loop.active_runs import HAND_OVER_S, hand_over_all, lea
 
 @asynccontextmanager
 async def handing_over_on(*signals: signal.Signals, within_s: float = HAND_OVER_S) -> AsyncIterator[asyncio.Event]:
-    """Hand over every run of this event loop when the process gets one of these signals (SIGTERM if none is named).
+    """Hand over every run of this event loop when the process gets one of these signals (default: SIGTERM).
 
-    Gives an event that is set then: take no more work; a run that starts all the same is handed over at once. Leaving
+    Yields an event that is set then: take no more work; a run that starts all the same is handed over at once. Leaving
     the block waits until the runs are handed over, see `Runner.hand_over`. The signals must have no other handler in
-    the meantime, and the loop must be able to hear them (that of the main thread, not on Windows).
+    the meantime, and the loop must be able to receive them (that of the main thread, not on Windows).
     """
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     handing_over: list[asyncio.Task[tuple[str, ...]]] = []

@@ -1,8 +1,8 @@
-"""Watching a saved run from any process: looking at its store, and telling what is new.
+"""Watching of a saved run from any process: polls its store, and yields updates.
 
-A watcher only reads: it takes no lease, writes nothing, and no run waits for it. The store is asked at intervals, for
-the head of the run alone as long as nothing was saved; all who watch a run in one event loop share that look. What is
-new is worked out by `run_updates`.
+A watcher only reads: it takes no lease, writes nothing, and no run waits for it. The store is polled at intervals, only
+for the head of the run as long as nothing was saved; all watchers of a run in an event loop share the poll.
+`run_updates` computes the updates.
 
 Rejected: PostgreSQL's NOTIFY with each save. A transaction that notifies holds one lock of the whole server until its
 commit is on disk, so that commits of different runs would wait for each other, watched or not.
@@ -39,8 +39,8 @@ from standfast._src.sessions.protocol import Session, with_ability
 WAIT_S, POLL_S = 60.0, 0.25
 
 WOKEN_AFTER_S = 0.02
-# How soon after a look the next one may come though this process has saved the run again: one that saves a thousand
-# times a second must not be read a thousand times a second by whoever watches it.
+# Minimal time between two polls even if this process has saved the run again: a run that is saved a thousand
+# times a second must not be read a thousand times a second by its watchers.
 
 
 async def watch(
@@ -51,7 +51,7 @@ async def watch(
     wait_s: float | None,
     poll_s: float,
 ) -> AsyncGenerator[RunUpdate, None]:
-    """What is new in a saved run; see `Runner.watch`."""
+    """Yield the updates of a saved run; see `Runner.watch`."""
     check_run_id(run_id)
     check_seconds("poll_s", poll_s, is_ttl=True)
     if wait_s is not None:
@@ -94,7 +94,7 @@ def _not_there(run_id: str, wait_s: float | None) -> NotFoundError:
 
 @dataclass(eq=False)
 class _Looking:
-    """What is known of one run in one event loop, by all who watch it there."""
+    """Shared state of all watchers of a run in an event loop."""
 
     run_id: str
     places: dict[tuple[RunStore, str], _Looking]
@@ -111,7 +111,7 @@ class _Looking:
 
     @classmethod
     def acquire(cls, store: RunStore, run_id: str) -> _Looking:
-        """The one of this run; `release` gives it back."""
+        """Return the shared state of a run; `release` gives it back."""
         places = _here.setdefault(asyncio.get_running_loop(), {})
         # Two objects of one store of ours are equal; another's is known by itself, or as it says.
         key = (store, run_id)
@@ -122,16 +122,17 @@ class _Looking:
         return found
 
     def release(self) -> None:
-        """One who watched does so no longer."""
+        """Remove a watcher."""
         self.watcher_count -= 1
         if not self.watcher_count and self.places.get(self.key) is self:
             del self.places[self.key]
 
     async def newer(self, store: RunStore, seen: int, poll_s: float, deadline: float | None) -> int:
-        """Return when a newer state than number `seen` is known, by this one's look or another's: its number.
+        """Wait for a state newer than number `seen`, polled by this or another watcher; return its number.
 
-        The same number: there was none until the deadline, by at least one look. One looks and the others wait for it;
-        when it leaves, the next one does. Each looks through its own store, which is open as long as it watches.
+        The same number: there was none until the deadline, by at least one look. One watcher polls and the rest wait
+        for it; when it leaves, the next one polls. Each polls through its own store, which is open as long as it
+        watches.
         """
         looks = self.look_count
         while self.version <= seen:
@@ -152,7 +153,7 @@ class _Looking:
         return self.version
 
     async def _rest(self, poll_s: float, deadline: float | None) -> None:
-        """Wait until it is time to look again, or this process has saved the run."""
+        """Wait for the next poll, or until this process has saved the run."""
         until = self._looked_at + poll_s
         left_s = (until if deadline is None else min(until, deadline)) - time.monotonic()
         if left_s > 0:
@@ -203,7 +204,7 @@ async def _picture(saved: SavedRun, session: Session | None) -> RunSnapshot:
 
 
 async def _read_written(session: Session | None, run_id: str) -> tuple[list[Item], int | None]:
-    """What the session holds of the run, and how many items it has taken from it; None: it cannot tell."""
+    """Return the session's items of the run, and the number it has accepted; None: it cannot tell."""
     appending = with_ability(session, "append")
     if appending is None:
         return [], None

@@ -1,8 +1,8 @@
-"""Whether a call of a reply may be made by whoever made it: the model itself, or a program that it wrote.
+"""Check of the callers in a reply: is each call made by the model itself, or by a known program of it?
 
-With `ProgrammaticToolCallingTool` a provider runs programs of the model's and sends the calls that they make. A call
-says who made it. One by a program that nobody knows of, or that has ended, and one by a caller that the tool does not
-allow, would be carried out for nobody: the reply is refused before anything of it runs.
+With `ProgrammaticToolCallingTool` a provider runs programs of the model's and sends their calls. A call names its
+caller. The output of a call by an unknown or ended program, or by a caller that the tool does not allow, would have no
+receiver: the reply is refused before any of it runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CHECK = "Check the Model implementation or its provider."
 
 
 class Callers:
-    """The programs of a conversation, and who may call what. Costs nothing where no program is at work."""
+    """Programs of a conversation, and the allowed callers of tools. Costs nothing without programs."""
 
     def __init__(
         self, *, tools: Iterable[Any], history: Callable[[], Iterable[Item]] = tuple, is_elsewhere: bool = False
@@ -51,7 +51,7 @@ class Callers:
         _note(self._programs(), item)
 
     def _open(self, kind: str, program_id: object) -> None:
-        """Raise unless this names a program that has not ended."""
+        """Raise unless the id names a program that has not ended."""
         has_ended = self._programs().get(program_id) if isinstance(program_id, str) else None
         if has_ended is None and not self._is_elsewhere:
             raise ModelBehaviorError(f"the model made a {kind} of a program that is not in the conversation", _CHECK)
@@ -68,7 +68,7 @@ class Callers:
 
 
 def _note(programs: dict[str, bool], item: Item) -> None:
-    """Note what this item says of programs: which there are, and whether they have ended."""
+    """Record a program, or the end of a program, from an item."""
     if item.get("type") == "program":
         programs[str(item.get("call_id"))] = False  # also behind one of its id that has ended
     elif item.get("type") == "program_output" and item.get("status") == "completed":
@@ -88,7 +88,7 @@ def check_allowed(item: Item, tool: Any) -> None:
 
 
 def _offers_programs(tools: Iterable[Any]) -> bool:
-    """Whether one of these tools lets the model write programs."""
+    """Return whether one of these tools lets the model write programs."""
     return any(_wire_type(tool) == "programmatic_tool_calling" for tool in tools)
 
 

@@ -1,4 +1,6 @@
-"""Observers: hooks, and the news of another agent. They are no events; one that raises fails its effect."""
+"""Observers of a run: hooks, and the announcement of agents. They are not events; an error fails the
+observed effect.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,27 @@ AGENT_NAMES = {"on_agent_start": "on_start", "on_agent_end": "on_end"}
 
 
 def wants(scope: RunScope, agent: Agent[Any], name: str) -> bool:
-    """Whether anybody listens: what is copied for observers is copied only then."""
+    """Return whether a hook is set: data are copied for observers only then."""
     if scope.hooks is None and agent.hooks is None:
         return False
     return bool(overridden(scope.hooks, name) or overridden(agent.hooks, AGENT_NAMES.get(name, name)))
 
 
 async def hook_pair(scope: RunScope, agent: Agent[Any], name: str, *args: Any) -> None:
-    """Call the run's hook and the agent's own, together; cheap where there is none."""
+    """Call the run's hook and the agent's own, together; cheap without hooks."""
     if scope.hooks is None and agent.hooks is None:
         return
     first = overridden(scope.hooks, name)
     second = overridden(agent.hooks, AGENT_NAMES.get(name, name))
     calls = first and partial(first, *args), second and partial(second, *args)
     with scope.enter_user_code():
-        await await_both(*(calls[::-1] if name == "on_llm_end" else calls))  # the SDK tells the agent first of this one
+        await await_both(*(calls[::-1] if name == "on_llm_end" else calls))  # the SDK calls the agent's hook first here
 
 
 async def observers(loop: Loop, scope: RunScope, agent: Agent[Any], name: str, *args: Any) -> None:
-    """`hook_pair`, of those that only look at a reply in hand: if one raises, the run keeps the reply to go on from."""
+    """Call `hook_pair` for hooks that observe a reply in hand: after an error, the run keeps the reply to continue
+    from.
+    """
     try:
         await hook_pair(scope, agent, name, *args)
     except Exception as error:
@@ -46,7 +50,7 @@ async def observers(loop: Loop, scope: RunScope, agent: Agent[Any], name: str, *
 
 
 async def handoff_hooks(scope: RunScope, source: Agent[Any], target: Agent[Any]) -> None:
-    """Tell the run's hooks, and those of the agent that hands over, that it does (as the SDK does, not as it says)."""
+    """Call the handoff hooks of the run and of the agent that hands over (as the SDK does, not as its docs say)."""
     first = overridden(scope.hooks, "on_handoff")
     second = overridden(source.hooks, "on_handoff")
     await await_both(
@@ -56,7 +60,7 @@ async def handoff_hooks(scope: RunScope, source: Agent[Any], target: Agent[Any])
 
 
 async def announce_agent(scope: RunScope, run: Run, agent: Agent[Any], turn_input: list[Item]) -> None:
-    """Once each time an agent gets the conversation: show it to whoever watches, and call the start hooks."""
+    """Announce an agent once each time it gets the conversation: to the watchers, and to the start hooks."""
     key = run.progress.agent
     if scope.announced_agent == key:
         return
@@ -71,7 +75,7 @@ async def announce_agent(scope: RunScope, run: Run, agent: Agent[Any], turn_inpu
 
 
 def hook_context(scope: RunScope) -> AgentHookContext[Any]:
-    """What start and end hooks get."""
+    """Return the context for start and end hooks."""
     wrapper = scope.wrapper
     return AgentHookContext(
         wrapper.context, wrapper.usage, wrapper.turn_input, wrapper.tool_input, approvals=wrapper.approvals

@@ -1,4 +1,4 @@
-"""From a call of a run to the item, the tool and the agent it stands for; and every call, however deep it is nested."""
+"""Lookup of a call's item, tool and agent; and iteration over all calls, nested ones included."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from standfast._src.tools.custom_tool import CUSTOM_CALL, LocalTool, lookup_name
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:
-    """The same for every attempt at this call, in any process, and for no other call."""
+    """Return the key that is equal for every attempt at this call, in any process, and for no other call."""
     return f"{run_id}:{call_id}"
 
 
 def scope_of_call(call: Call, item: Item) -> str:
-    """What a sticky decision about this call covers."""
+    """Return the scope of a sticky decision about this call."""
     if call.kind == "hosted":
         return tool_scope(call.name, namespace=item.get("server_label"), kind="mcp")
     kind = CUSTOM_CALL if item.get("type") == CUSTOM_CALL else "function"
@@ -28,13 +28,13 @@ def scope_of_call(call: Call, item: Item) -> str:
 
 
 def tool_of(tools: Mapping[str, LocalTool], item: Item, name: str) -> LocalTool | None:
-    """The tool of this name that a call is for: one of its kind, and that of its namespace, where the call has one."""
+    """Return the tool of a call, of the call's kind and namespace, if any."""
     name, namespace = lookup_name(item.get("type"), name), item.get("namespace")
     return tools.get(f"{namespace}.{name}" if namespace else name) or tools.get(name)
 
 
 def missing_tool(agent: Agent[Any], call: Call) -> ModelBehaviorError:
-    """What is raised about a call of a tool that is gone."""
+    """Build the error about a call whose tool no longer exists."""
     return ModelBehaviorError(
         f"tool {call.name!r} of agent {agent.name!r} is no longer there or no longer enabled",
         "Resume with the agent that has it, or set RunConfig(tool_not_found_behavior='return_error_to_model').",
@@ -42,18 +42,20 @@ def missing_tool(agent: Agent[Any], call: Call) -> ModelBehaviorError:
 
 
 class Question(NamedTuple):
-    """A call that may be decided about, and what a decision about it is bound to."""
+    """A call that may be decided about, and the binding of a decision about it."""
 
     path: tuple[str, ...]
-    """The calls it is inside of, from the outermost; empty for a call of the run itself."""
+    """The enclosing calls, from the outermost; empty for a call of the run itself."""
     call: Call
     scope: str
-    """What a sticky decision about it covers."""
+    """Scope of a sticky decision about it."""
     agent: str
 
 
 def calls_within(run: Run, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Run, Call]]:
-    """Every open call of a run and, behind each, those of the run inside it: the calls around it, its run, the call."""
+    """Yield every open call of a run, each followed by those of its nested run: the enclosing calls, the
+    run, the call.
+    """
     for call in run.calls:
         yield path, run, call
         if call.child is not None:
@@ -61,10 +63,10 @@ def calls_within(run: Run, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def questions_of(run: Run) -> Iterator[Question]:
-    """Every call of a run, and of runs inside it, that waits, or was decided and has not run.
+    """Yield every call of a run, nested runs included, that waits, or was decided and has not run.
 
-    One that was decided and not yet run is still the same question: asked and approved once more elsewhere, it would be
-    done twice.
+    A call that was decided and has not run is still the same question: asked and approved once more elsewhere, it would
+    be executed twice.
     """
     for path, inner, call in calls_within(run):
         if call.child is None and call.is_question:
@@ -73,9 +75,9 @@ def questions_of(run: Run) -> Iterator[Question]:
 
 
 def question_shown(run: Run, call_id: str, is_as_shown: Callable[[Call], bool]) -> Question:
-    """The one question of this id that is the call which was shown; raises ApprovalError if there is none, or two.
+    """Return the question of this id that equals the shown call; raise ApprovalError if there is none, or two.
 
-    Not by the id alone: ids of nested runs may collide, and what was shown is what was agreed to.
+    The id alone is not enough: ids of nested runs may collide, and the approval is for the shown call.
     """
     found = [one for one in questions_of(run) if one.call.id == call_id]
     if not found:
@@ -99,12 +101,14 @@ def question_shown(run: Run, call_id: str, is_as_shown: Callable[[Call], bool]) 
 
 
 def tell_unknown(run: Run, call_id: str, done: str) -> None:
-    """Tell operators that nobody knows whether this call has done its work, and what is done about it."""
+    """Emit an operational event: the outcome of this call is unknown, and the action taken."""
     emit("outcome_unknown", what=f"call {call_id}", run=run.spec.run_id, done=done)
 
 
 def tell_begun(run: Run, done: str) -> None:
-    """Tell the same of every call of the open turn that has begun and not returned; of a nested run's, its own."""
+    """Emit the same event for every begun call of the open turn without an output; for a nested run, for
+    its own calls.
+    """
     for _, inner, call in calls_within(run):
         if call.child is None and call.has_begun and call.state != "returned":
             tell_unknown(inner, call.id, done)

@@ -1,7 +1,7 @@
-"""An agent as a tool: a run inside a call. Its state is part of its parent's, so that it survives with it.
+"""Agents as tools: a run inside a call. Its state is part of its parent's, so that it survives with it.
 
-The nested run shares the parent's application context and usage and decides about approvals of its own. When it has
-to wait for a person its call waits, and is entered again later with the run where it was.
+The nested run shares the parent's application context and usage and has approvals of its own. When it has to wait for a
+person its call waits, and is entered again later with the run's present state.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOBODY_TO_WAIT_WITH = "This call did not run: it needs an approval, and this run
 
 @dataclass(slots=True, eq=False)
 class ChildRunner:
-    """What a call of run `parent` gets to run an agent with."""
+    """Runner of agents inside a call of run `parent`."""
 
     children: Children
     """Knows the loops of nested runs while they go on, for an owner that must close them when it is cut short."""
@@ -82,7 +82,7 @@ class ChildRunner:
         return result
 
     def __deepcopy__(self, memo: object) -> ChildRunner:
-        """Itself: a tool may copy its context, and with this in it would copy the run and its tasks."""
+        """Return itself: a tool may copy its context, and a copy would include the run and its tasks."""
         return self
 
     async def _tell_owner(self, child: Run) -> None:
@@ -90,7 +90,7 @@ class ChildRunner:
         try:
             await self.record(child)
         except Exception as error:
-            raise OwnerFailed(error) from error  # no failure of the tool: whoever invoked it turns it back
+            raise OwnerFailed(error) from error  # not a failure of the tool: `run_tool_call` unwraps it
 
     async def _report_change(self, child: Run) -> None:
         # An ended child too, while its last turn is not stored: what its session gets, its parent knows first.
@@ -141,7 +141,9 @@ class ChildRunner:
         return RunAround(owners, self.scope.store, keeps_outermost=self.is_saved and arguments.inside is None)
 
     async def _give_up(self, child: StartedRun) -> None:
-        """Reject what a run that cannot wait waits for, and store its turn: what its calls did stays known (C8)."""
+        """Reject the waiting calls of a run that cannot wait, and store its turn: the effects of its calls stay known
+        (C8).
+        """
         resumed = ResumedRun(child.run)
         assert self.scope.spawn is not None  # it has spawned this one
         closing = self.scope.spawn(replace(child.scope.arguments, events=None, resumed=resumed))
@@ -162,7 +164,7 @@ def _inside_itself(owner: Owner, tool_name: str) -> OwnerError:
 
 @asynccontextmanager
 async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
-    """While a nested run is the only one of this process on its server's conversation, until it ends or waits.
+    """Serialise nested runs of this process on a server's conversation, until each ends or waits.
 
     A model may call an agent tool twice in one turn. Side by side, the second would send its message between a call of
     the first and its output, which the server refuses.
@@ -188,7 +190,7 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
 
 
 def _note_calls(request: AgentToolRun, child: Run) -> None:
-    """Leave on the call's context which tools were called inside it, in case that it fails: they are not undone."""
+    """Record on the call's context which tools were called inside it, in case that it fails: they are not undone."""
     used = [name for _, name in child.progress.used] + [call.name for call in child.calls if call.has_begun]
     cut_texts = known_texts("not_completed", "outcome_unknown")  # begun, and cut with the run
     cut = {entry.item["call_id"] for entry in child.ledger if str(entry.item.get("output")) in cut_texts}
@@ -197,7 +199,7 @@ def _note_calls(request: AgentToolRun, child: Run) -> None:
 
 
 def refuse_to_wait(run: Run, tool: AgentTool) -> None:
-    """Raise if this run waits for a person: one that was started by hand has nobody to wait with."""
+    """Raise if this run waits for a person: a run started by hand has no outer run that could wait."""
     if run.paused:
         raise UserError(
             f"agent {tool.agent.name!r}, whose tool was called by hand, waits for a person; what its calls did before"
@@ -207,7 +209,7 @@ def refuse_to_wait(run: Run, tool: AgentTool) -> None:
 
 
 async def result_of(child: StartedRun, request: AgentToolRun) -> RunResultBase:
-    """Run it to rest; where the tool has an `on_stream`, that is given the events meanwhile."""
+    """Run the nested run to rest, passing its events to the tool's `on_stream`, if any."""
     events = child.scope.events
     if events is None:
         await child.execute()

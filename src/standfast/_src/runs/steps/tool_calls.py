@@ -1,4 +1,4 @@
-"""Carrying out the calls of a run: tools, agents as tools, handoffs, a provider's approval requests.
+"""Performers of a run's calls: tools, agents as tools, handoffs, a provider's approval requests.
 
 The path of one tool call is `_src.tools.tool_call`, shared with voice. Here is what belongs to a run: it owns its calls
 (`_CallOfRun`), records what became of each, and shows the outputs of a turn in call order.
@@ -47,7 +47,7 @@ from standfast._src.tools.tool_call import answer_of, guardrail_json, run_tool_c
 
 
 async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
-    """Carry out one call and record its output, or that it waits."""
+    """Execute a call, and record its output or its wait."""
     one = _CallOfRun(loop, scope, effect)
     match one.call.kind:
         case "handoff":
@@ -65,7 +65,7 @@ async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
 
 
 async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
-    """Follow the tool's policy for a call that had begun when the process died; it is never run again silently."""
+    """Follow the tool's policy for a call that had begun when the process crashed; it never runs again silently."""
     one = _CallOfRun(loop, scope, effect)
     call, tool = one.call, await one.tool()
     match settle_after_crash(call, tool):
@@ -80,7 +80,7 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
 
 
 class _CallOfRun:
-    """One open call of a run: what is needed to carry it out, and its owner as the desk sees it."""
+    """An open call of a run, and the owner of its execution."""
 
     def __init__(self, loop: Loop, scope: RunScope, effect: RunCall | Settle) -> None:
         call, turn = loop.run.call(effect.call_id or ""), loop.run.turn
@@ -116,13 +116,13 @@ class _CallOfRun:
     # --- carrying it out ---------------------------------------------------------------------------------------------
 
     async def tool(self) -> LocalTool | None:
-        """The tool it is for, if its agent has it and it is enabled."""
+        """Return the tool of the call, if its agent has it and it is enabled."""
         with self._scope.enter_user_code():
             tools = await self._scope.agents.tools(self.agent)
         return tool_of(tools, self.item, self.call.name)
 
     async def run_tool(self) -> None:
-        """Run it, or note that it waits for a person."""
+        """Run the call, or record that it waits for a person."""
         scope, call = self._scope, self.call
         tool = await self.tool()
         if tool is None:
@@ -156,7 +156,7 @@ class _CallOfRun:
         await self._return(Returned(call.id, (answer.entry,), answer.results, used=used, responses=responses))
 
     def _nested_responses(self) -> tuple[Response, ...]:
-        """What nested runs of it used: charged with the call, so that a resumed run counts it once."""
+        """Return the replies of its nested runs: charged with the call, so that a resumed run counts them once."""
         return tuple(self._scope.child_responses.pop(self.call.id, ()))
 
     def _context(self, tool: LocalTool) -> ToolContext[Any]:
@@ -204,7 +204,7 @@ class _CallOfRun:
     # --- its output --------------------------------------------------------------------------------------------------
 
     async def answer_provider(self) -> None:
-        """Answer a provider that asks whether its hosted tool may run, or wait for a person to do so."""
+        """Answer a provider's question about its hosted tool, or wait for a person's decision."""
         scope, agent = self._scope, self.turn.agent
         shown, tools = scope.original(self.item), self.agent.tools
         item = await hosted_approval(self.call, self.item, shown, agent_key=agent, tools=tools, wrapper=scope.wrapper)
@@ -214,19 +214,19 @@ class _CallOfRun:
             await self._return(Returned(self.call.id, (Entry("mcp_approval_response_item", agent, item),)))
 
     async def answer_unknown(self) -> None:
-        """Tell the model that there is no such tool."""
+        """Answer the call with the text about an unknown tool."""
         call, wrapper = self.call, self._scope.wrapper
         await self.answer(
             await unknown_tool_text(wrapper, tool_name=call.name, call_id=call.id, formatter=self.formatter)
         )
 
     async def answer_lost(self) -> None:
-        """Tell the model, and operators, that nobody knows what came of it."""
+        """Answer the call with the text about an unknown outcome, and notify operators."""
         await self.answer(model_text("outcome_unknown"), extra={"outcome": "unknown"}, used=(self.call.name,))
         tell_unknown(self._loop.run, self.call.id, "the model is told so")
 
     async def answer(self, text: str, *, extra: Item | None = None, used: tuple[str, ...] = ()) -> None:
-        """Give the call this text as its output."""
+        """Record a text as the call's output."""
         item = call_output_item(self.item, text)
         entry = Entry("tool_call_output_item", self.turn.agent, item, extra)
         await self._return(Returned(self.call.id, (entry,), used=used, responses=self._nested_responses()))
