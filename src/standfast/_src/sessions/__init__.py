@@ -1,1 +1,1 @@
-"""Layer 2: what a session promises, and every rule that keeps it, without I/O."""
+"""Layer 2: protocol of sessions, and all rules of their contract, without I/O."""

@@ -1,4 +1,4 @@
-"""Which conversation a session object is: one may be reached through several objects, wrappers and spellings."""
+"""Identity of the conversation behind a session object, across objects, wrappers and spellings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _STORE_NAMES = (
 
 
 def conversation_key(session: object) -> Hashable:
-    """Equal for session objects of this process that are the same conversation, whatever object it is reached through.
+    """Return a key that is equal for all session objects of the same conversation in this process.
 
-    Ours say so themselves. A wrapper is what it wraps. Of another's session it is known by its class, its id and
-    whatever its attributes say of its store (a path in any spelling is one path); if they say nothing, or the store is
-    private to the object, by the object itself.
+    Sessions of standfast have their own key. A wrapper has the key of its wrapped session. A foreign session is
+    identified by its class, its id and the attributes that name its store (a path in any spelling is one path); without
+    such attributes, or with a store private to the object, by the object itself.
     """
     wrapped, seen = session, {id(session)}
     while (inner := getattr(wrapped, "underlying_session", None)) is not None and id(inner) not in seen:
@@ -44,7 +44,7 @@ def conversation_key(session: object) -> Hashable:
 
 
 def _normalise_path(value: object) -> Hashable:
-    """A path as one path, however it is written; anything else as it is."""
+    """Normalise a path in any spelling; return any other value unchanged."""
     if isinstance(value, PurePath) or (isinstance(value, str) and value != ":memory:" and "://" not in value):
         return str(Path(value).resolve()) if str(value) else ""
     return value if isinstance(value, Hashable) else _ById(value)
@@ -52,7 +52,7 @@ def _normalise_path(value: object) -> Hashable:
 
 @dataclass(frozen=True, eq=False)
 class _ById:
-    """An object as a key: equal to itself only, whatever its own `==` says, and alive as long as the key is."""
+    """An object as a key: equal only to itself, whatever its own `==`, and alive as long as the key."""
 
     value: object
 

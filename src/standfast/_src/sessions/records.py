@@ -1,7 +1,7 @@
-"""What people and tools see of a stored conversation besides its items, and the abilities that show it.
+"""Facts about a stored conversation besides its items, for people and tools, and the abilities that return them.
 
-An item is what a model is sent. A record is the item as it stands in the store: where, since when, written by whom and
-as which of theirs, and what it replaced.
+An item is input of a model. A record is the item as stored: its place, its time, its writer and its number among the
+writer's items, and the generation it replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from standfast._src.items.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One stored record. `cursor` is its place: pages before and after it are asked for with it (B11)."""
+    """A stored record. `cursor` is its place: the pages before and after it are requested by cursor (B11)."""
 
     cursor: str
     item: Item | None
@@ -49,7 +49,7 @@ class RecordPage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A record that holds the words that were looked for, and the line around them."""
+    """A record that contains the searched words, and the line around them."""
 
     session_id: str
     record: Record
@@ -58,7 +58,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Some hits, newest first; `after` goes on looking behind them, None if all was looked at (B13)."""
+    """A page of hits, newest first; `after` continues the search behind them, None at its end (B13)."""
 
     hits: list[Hit]
     after: str | None
@@ -66,7 +66,7 @@ class SearchPage:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a session's lease, by the store's clock (B14)."""
+    """Holder of a session's lease, by the store's clock (B14)."""
 
     name: str
     """For people: host, process and run."""
@@ -80,7 +80,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a fork came from (B14)."""
+    """Origin of a fork (B14)."""
 
     session_id: str
     index: int
@@ -94,7 +94,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RequestCost:
-    """What one reply of a model cost: its tokens, those of attempts that failed before it included."""
+    """Cost of a model's reply: its tokens, including those of failed attempts before it."""
 
     turn: int
     usage: Usage
@@ -106,7 +106,7 @@ class RequestCost:
 
 @dataclass(frozen=True, slots=True)
 class RunUsage:
-    """What one run on a session has cost (B15)."""
+    """Usage of a run on a session (B15)."""
 
     run_id: str
     at: datetime
@@ -115,18 +115,18 @@ class RunUsage:
 
     @property
     def total(self) -> Usage:
-        """All of it."""
+        """Return the sum over all requests."""
         return sum_usages([one.usage for one in self.requests])
 
     @property
     def turns(self) -> dict[int, Usage]:
-        """The sum of each turn, by its number."""
+        """Return the sum of each turn, by its number."""
         numbers = dict.fromkeys(one.turn for one in self.requests)
         return {number: sum_usages([one.usage for one in self.requests if one.turn == number]) for number in numbers}
 
 
 def sum_usages(parts: list[Usage]) -> Usage:
-    """The sum of several usages, as one of its own."""
+    """Add up several usages in a new one."""
     total = Usage()
     for part in parts:
         total.add(part)
@@ -147,10 +147,10 @@ class CanReadRecords(Protocol):
 
 @runtime_checkable
 class CanWatch(Protocol):
-    """B12: what comes after a cursor, as it comes."""
+    """B12: live updates behind a cursor."""
 
     def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
-        """Every record behind that cursor (None: from now on), for as long as somebody iterates."""
+        """Yield every record behind a cursor (None: from now on), as long as the caller iterates."""
         ...
 
 
@@ -159,32 +159,32 @@ class CanSearch(Protocol):
     """B13: finding words."""
 
     async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
-        """The newest records that hold these words, in any case."""
+        """Return the newest records that contain these words, ignoring case."""
         ...
 
 
 @runtime_checkable
 class KnowsHolder(Protocol):
-    """B14: who has the session."""
+    """B14: holder of the session."""
 
     async def holder(self) -> Holder | None:
-        """Who holds the lease and until when; None if nobody does."""
+        """Return the holder of the lease, or None."""
         ...
 
 
 @runtime_checkable
 class KnowsOrigin(Protocol):
-    """B14: where a fork came from."""
+    """B14: origin of a fork."""
 
     async def origin(self) -> Origin | None:
-        """What this session was forked from; None if it was not."""
+        """Return the origin of this session, or None if it is not a fork."""
         ...
 
 
 @runtime_checkable
 class KeepsUsage(Protocol):
-    """B15: what runs cost stays with the conversation."""
+    """B15: usage of runs, kept with the conversation."""
 
     async def usage(self) -> list[RunUsage]:
-        """What each run cost, oldest first."""
+        """Return the usage of each run, oldest first."""
         ...

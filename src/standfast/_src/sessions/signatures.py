@@ -1,7 +1,7 @@
-"""What may be passed to somebody else's method, decided from its signature alone.
+"""Arguments that a foreign method accepts, decided from its signature alone.
 
-A session written by others receives the run context only if it asked for it: every one of its four history methods
-has a parameter literally named `wrapper` (C10). `**kwargs` is not asking, and a signature that cannot be read is a no.
+A foreign session receives the run context only if it asks for it: every one of its four history methods has a parameter
+literally named `wrapper` (C10). `**kwargs` is not asking, and an unreadable signature counts as a no.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def has_parameter(method: object, name: str) -> bool:
-    """Whether a callable can be given the keyword `name` because it has a parameter of exactly that name."""
+    """Return whether a callable has a parameter of exactly this name that can be given as a keyword."""
     if not callable(method):
         return False
     try:
@@ -25,10 +25,10 @@ def has_parameter(method: object, name: str) -> bool:
 
 
 def pass_wrapper(method: object) -> bool:
-    """Whether one method, such as `run_compaction`, is to receive the run context (C10)."""
+    """Return whether a method, such as `run_compaction`, receives the run context (C10)."""
     return callable(method) and has_parameter(method, "wrapper")
 
 
 def accepts_wrapper(session: object) -> bool:
-    """Whether a session is to receive the run context: all four of its history methods ask for it, or none gets it."""
+    """Return whether a session receives the run context: only if all four of its history methods ask for it."""
     return all(pass_wrapper(getattr(session, name, None)) for name in HISTORY_METHODS)

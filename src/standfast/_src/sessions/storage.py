@@ -37,16 +37,16 @@ Kind = Literal["session", "run"]
 
 
 class Name(NamedTuple):
-    """What a store keeps something for. Any non-empty id, used exactly; the two kinds never meet."""
+    """Identity of stored data. Any non-empty id, used exactly; the two kinds never meet."""
 
     kind: Kind
     id: str
 
 
 class Tag(NamedTuple):
-    """Who appended a row, as which of theirs, and the generation it stands in for (0: none; it was appended).
+    """Author of a row, the row's number among the author's, and the generation it replaces (0: none; it was appended).
 
-    A writer of "" is nobody in particular: `add_items`. Such rows are never rewound.
+    A writer of "" means an unknown writer: `add_items`. Such rows are never rewound.
     """
 
     writer: str = ""
@@ -55,16 +55,16 @@ class Tag(NamedTuple):
 
 
 NOBODY = Tag()
-"""The tag of what is nobody's in particular."""
+"""Tag of rows with an unknown writer."""
 
 as_tag = partial(tuple.__new__, Tag)
 """What `Tag(*values)` does, of a tuple, without a Python frame for each of ten thousand."""
 
 
 class NewRows(Sequence[tuple[bytes, Tag]]):
-    """Rows to add, each with its tag: a writer's items from number `start` on, or, of writer "", nobody's.
+    """Rows to add, each with its tag: a writer's items from number `start` on, or, for writer "", of an unknown writer.
 
-    They are kept as columns, and a tag is made for who asks for it: of four items that was a tenth of an append. A
+    They are kept as columns, and a tag is made only on request: for four items the tags were a tenth of an append. A
     store may take the columns.
     """
 
@@ -103,7 +103,7 @@ class Row(NamedTuple):
     tag: Tag | None
 
     def tagged(self, replaces: int = 0) -> Tag:
-        """Who wrote it, if anybody is known, as the tag of a row that stands in for that generation."""
+        """Return the row's writer, if known, as the tag of a row that replaces a generation."""
         return (self.tag or NOBODY)._replace(replaces=replaces)
 
 
@@ -122,10 +122,10 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rows(NamedTuple):
-    """Which rows of a box to read: the latest `limit` of those with a ref below `before`. Given oldest first.
+    """Selection of rows of a box: the latest `limit` with a ref below `before`. Given oldest first.
 
-    `writer`: only those whose tag names it. `tags=False`: tags are not asked for and may be left out, as if there were
-    none; reading a long history is then half the work. `after`: only those with a ref above it, and of these the first
+    `writer`: only rows whose tag names it. `tags=False`: tags are not needed and may be left out, as if there were
+    none; reading a long history is then half the work. `after`: only rows with a ref above it, and of these the first
     `limit`, not the latest; only for box 0, without `before` and `writer`. `times`: see `ReadAnswer.times`.
     """
 
@@ -139,7 +139,7 @@ class Rows(NamedTuple):
 
 
 class ReadRequest(msgspec.Struct, frozen=True, gc=False):
-    """What to read of one name, at one instant. What is not asked for may be left out of the answer."""
+    """Request to read parts of a name at one instant. The answer may leave out everything not requested."""
 
     name: Name
     cells: tuple[str, ...] = ()
@@ -152,18 +152,18 @@ class ReadRequest(msgspec.Struct, frozen=True, gc=False):
     """Only the contents of the first of `rows` are wanted: they come as bytes in `ReadAnswer.data`, all else is left
     out."""
     mark: bool = True
-    """Whether `ReadAnswer.mark` is wanted."""
+    """True if `ReadAnswer.mark` is needed."""
     times: bool = False
-    """Whether `ReadAnswer.epoch`, `created`, `updated` and `labels` are wanted."""
+    """True if `ReadAnswer.epoch`, `created`, `updated` and `labels` are needed."""
     count: bool = False
     """Whether `ReadAnswer.count` is wanted; it may cost what the history is long."""
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
-    """What a look found."""
+    """Answer to a `ReadRequest`."""
 
     mark: str = ""
-    """Where the live rows end; "" if there are none. Equal marks mean equal rows, whoever wrote (B2)."""
+    """Version of the live rows; "" without any. Equal marks mean equal rows, regardless of the writer (B2)."""
     now: float = 0.0
     """The store's clock, in seconds since 1970."""
     epoch: str = ""
@@ -180,7 +180,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
     to it
     was removed, replaced or cleared since."""
     count: int = 0
-    """How many live rows there are."""
+    """Number of live rows."""
     times: tuple[Sequence[float | None], ...] = ()
     """Beside each of `rows`: when each row was written, in seconds since 1970, where that was asked for (else empty);
     None where nobody knows. A row that was moved may have the time of the move."""
@@ -190,10 +190,10 @@ class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Range(NamedTuple):
-    """Rows of a box, as they were before the step, with refs above `after` and not above `upto` (None: no bound).
+    """Rows of a box, as before the step, with refs above `after` and not above `upto` (None: no bound).
 
-    The store moves or copies them itself: their contents do not travel. `replaces` is what their tags say from now on
-    (a row without a tag gets one for it, of nobody's); None: as it was. `of`: a box of another name (None: the same).
+    The store moves or copies them itself: their contents do not travel. `replaces` is the new value in their tags (a
+    row without a tag gets one of an unknown writer); None: unchanged. `of`: a box of another name (None: the same).
     """
 
     box: int
@@ -204,10 +204,11 @@ class Range(NamedTuple):
 
 
 class Arrange(NamedTuple):
-    """The live rows become `live`, in that order; those of `keep` become box `box`; the boxes `forget` are removed.
+    """Rearrangement: the live rows become `live`, in that order; those of `keep` become box `box`; boxes `forget` are
+    removed.
 
-    A part of `live` is a range, or new rows as (data, tag). Live rows that neither names are removed; a box that a
-    range was taken from stays as it is. All rows that are live afterwards have new refs.
+    A part of `live` is a range, or new rows as (data, tag). Live rows in neither are removed; a box that a range was
+    taken from stays unchanged. All rows that are live afterwards have new refs.
     """
 
     live: Sequence[Range | Sequence[tuple[bytes, Tag]]]
@@ -217,7 +218,7 @@ class Arrange(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What was kept elsewhere, to be kept here as it stood there: rows with their times, and whole boxes.
+    """Import of data kept elsewhere, unchanged: rows with their times, and whole boxes.
 
     The rows of `live` come behind the live ones, as those of `push` do. `times` says when each was written (None: not
     known), as exactly as the store keeps times; one that keeps none leaves them out. `boxes` are none that the name
@@ -230,9 +231,9 @@ class Load(NamedTuple):
     created: float | None = None
 
     def rising_us(self, unknown: int) -> list[int]:
-        """The times in microseconds, each above the one before: for a store whose rows stand in the order of times.
+        """Return the times in microseconds, each above the previous: for a store whose rows are ordered by time.
 
-        One that is not known follows the one before it; `unknown` is what the first one is then.
+        Missing times become the previous time plus 1 µs; `unknown` is used for a missing first time.
         """
         found: list[int] = []
         for at in self.times:
@@ -242,7 +243,7 @@ class Load(NamedTuple):
 
 
 class KeyUpdate(msgspec.Struct, frozen=True, gc=False):
-    """What to do with one name, if the conditions hold. Effects take place in the order of the fields."""
+    """Changes of a name, made if the conditions hold. Effects take place in the order of the fields."""
 
     name: Name
     # conditions
@@ -287,7 +288,7 @@ CommitRequest = Sequence[KeyUpdate]
 
 
 class Done(msgspec.Struct, frozen=True, gc=False):
-    """The step was done. `marks`: where the live rows end now, one for each of its changes (a run's: "")."""
+    """The step was done. `marks`: the new version of the live rows for each of its changes (for a run: "")."""
 
     marks: tuple[str, ...]
 
@@ -295,8 +296,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 class Refused(msgspec.Struct, frozen=True, gc=False):
     """Nothing was done: a condition of change number `place` did not hold.
 
-    `mark` and `cells` are what was found there in place of what was expected: the mark, and every cell the change
-    named a condition for.
+    `mark` and `cells` are the found values in place of the expected ones: the mark, and every cell with a condition in
+    the change.
     """
 
     place: int
@@ -309,7 +310,7 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listed(NamedTuple):
-    """One name of a listing. `cursor` continues behind it."""
+    """A name in a listing. `cursor` continues behind it."""
 
     id: str
     created: float
@@ -322,7 +323,7 @@ class Listed(NamedTuple):
 
 
 class Store(Protocol):
-    """What a backend author writes: four methods and a fact. Each method is one atomic step, or raises.
+    """Interface of a backend: four methods and a fact. Each method is one atomic step, or raises.
 
     `StoreTimeoutError` means that the store is busy (another program has its lock): nothing was done, and it is asked
     again until the deadline, so a store need not wait itself. `StoreUnavailableError` means that nothing was done (A6),
@@ -335,7 +336,7 @@ class Store(Protocol):
     something by which a repeat is known."""
 
     def look(self, look: ReadRequest) -> ReadAnswer:
-        """Read all that is asked for, at one instant."""
+        """Read all requested parts at one instant."""
         ...
 
     def commit(self, step: CommitRequest) -> Done | Refused:
@@ -350,12 +351,12 @@ class Store(Protocol):
         ...
 
     def count(self, kind: Kind) -> int:
-        """How many names of a kind there are."""
+        """Return the number of names of a kind."""
         ...
 
 
 class Listing(NamedTuple):
-    """A question for `Store.listing`, so that a plan can ask it."""
+    """Request for `Store.listing`, for a plan to yield."""
 
     kind: Kind
     after: str | None
@@ -380,14 +381,14 @@ Plan = Generator[Ask, Answer, T]
 
 
 def add_conditions(change: KeyUpdate, cells: Mapping[str, bytes | None]) -> KeyUpdate:
-    """The change under further conditions on cells; its own count where both name one."""
+    """Add conditions on cells to a change; its own conditions have precedence."""
     return msgspec.structs.replace(change, cells={**cells, **change.cells})
 
 
 def only_appends(step: CommitRequest) -> bool:
-    """Whether a step only adds rows to one session, puts cells and relies on cells: what every turn does.
+    """Return whether a step only adds rows to one session, puts cells and relies on cells, like every turn.
 
-    A store may have a shorter way for that.
+    A store may have a fast path for that.
     """
     change = step[0]
     if len(step) != 1 or not change.push or not change.touch or change.name.kind != "session":
@@ -400,10 +401,10 @@ def only_appends(step: CommitRequest) -> bool:
 
 
 def run_program(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
-    """The result of a plan, with one call of the store for each thing it yields. `asked`: what it yielded already.
+    """Run a plan, with one call of the store for each request it yields; `asked` is a request already yielded.
 
-    The caller sees to it that nothing else happens in between. So a plan that is refused looks again and is not
-    refused a second time; a store that goes on refusing contradicts itself, and is told so rather than asked for ever.
+    The caller ensures that nothing else happens in between. So a refused plan looks again and is not refused a second
+    time; a store that keeps refusing contradicts itself, and an error says so instead of an endless loop.
     """
     refusals = 0
     try:
@@ -427,7 +428,7 @@ def run_program(store: Store, plan: Plan[T], asked: Ask | None = None) -> T:
 
 
 def ask(store: Store, question: Ask) -> Answer:
-    """What a store answers to what a plan yielded."""
+    """Return the store's answer to a request of a plan."""
     if isinstance(question, ReadRequest):
         return store.look(question)
     if isinstance(question, Listing):

@@ -1,7 +1,7 @@
-"""What stores do alike when they answer: written once, so that no two of them can differ in it.
+"""Common parts of stores, written once so that no two stores can differ.
 
 A store in this process reads rows and compares them with conditions in Python; one with programs of its own on a server
-(scripts, functions) sends them a step in numbers. Both are here, as pure functions of what was asked and what was seen.
+(scripts, functions) sends them a step in numbers. Both are here, as pure functions of the request and the stored data.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NUMBER_MAX = 2**62
 
 
 def read_cursor(text: object) -> int:
-    """The number that a cursor of a listing is (see `Listed.cursor`); raises NotFoundError for what is none."""
+    """Parse the cursor of a listing (see `Listed.cursor`); raise NotFoundError for any other value."""
     number = whole_number(text, below=NUMBER_MAX)
     if number is None:
         raise not_a_cursor(text)
@@ -61,20 +61,20 @@ def not_a_cursor(text: object) -> NotFoundError:
 
 
 def labels_of(stored: str | bytes | None) -> Mapping[str, str]:
-    """The labels of a name that were stored as JSON."""
+    """Parse a name's labels, stored as JSON."""
     found: Mapping[str, str] = json.loads(stored) if stored else {}
     return found
 
 
 class Answering(ABC):
-    """The four methods of a store (see `Store`) that is asked whatever it is asked in one way."""
+    """The four methods of a store (see `Store`), for a store that answers every request in one method."""
 
     @abstractmethod
     def answer(self, question: Ask) -> Any:
-        """What it answers, as `ask` does; or raises."""
+        """Answer a request, as `ask` does; or raise."""
 
     def look(self, look: ReadRequest) -> ReadAnswer:
-        """Read all that is asked for, at one instant."""
+        """Read all requested parts at one instant."""
         found: ReadAnswer = self.answer(look)
         return found
 
@@ -84,17 +84,19 @@ class Answering(ABC):
         return found
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """Names of a kind with these labels, newest change first."""
+        """List names of a kind with these labels, newest change first."""
         found: Sequence[Listed] = self.answer(Listing(kind, after, limit, labels))
         return found
 
     def count(self, kind: Kind) -> int:
-        """How many names of a kind there are."""
+        """Return the number of names of a kind."""
         return int(self.answer(Count(kind)))
 
 
 def asked_alone(store: Store, question: Ask) -> Answer | Exception:
-    """What a store answers to one of several questions: an error of it is an answer, not an error of the others."""
+    """Return the store's answer to one of several requests; an error is returned, so that it does not
+    affect the rest.
+    """
     try:
         return ask(store, question)
     except StandfastError as error:
@@ -102,7 +104,7 @@ def asked_alone(store: Store, question: Ask) -> Answer | Exception:
 
 
 def build_no_answer_error(server: str, said: str, *, reading: bool) -> StoreError:
-    """The error for a connection that broke after something was sent."""
+    """Build the error for a connection that broke after something was sent."""
     if reading:
         return StoreUnavailableError(f"{server} did not answer: {said}", "Nothing was changed; try again.")
     return OutcomeUnknownError(
@@ -115,15 +117,15 @@ def build_no_answer_error(server: str, said: str, *, reading: bool) -> StoreErro
 
 
 def conditions(change: KeyUpdate, *, mark: bool = True) -> ReadRequest:
-    """The look that sees what a change is conditional on; without `mark`, the mark only if it is a condition."""
+    """Build the read request for a change's conditions; without `mark`, the mark only if it is a condition."""
     is_marked = mark or change.mark is not None
     return ReadRequest(change.name, cells=tuple(change.cells), upto=change.prefix, mark=is_marked)
 
 
 def refusal(place: int, change: KeyUpdate, sight: ReadAnswer) -> Refused | None:
-    """What a step is refused with if conditions of its change number `place` do not hold; None if all do.
+    """Return the refusal of a step if conditions of its change number `place` do not hold, or None.
 
-    `sight` is what the look of `conditions` saw.
+    `sight` is the answer to the request of `conditions`.
     """
     for cell, value in change.cells.items():
         found = sight.cells.get(cell)
@@ -136,7 +138,7 @@ def refusal(place: int, change: KeyUpdate, sight: ReadAnswer) -> Refused | None:
 
 
 def of_writer(rows: Sequence[Row], wanted: Rows) -> Sequence[Row]:
-    """Those of a box's rows that a writer wrote, the newest `limit` of them; all, if no writer is asked for."""
+    """Select the rows of a writer, the newest `limit`; all rows if no writer is requested."""
     if wanted.writer is None:
         return rows
     found = [row for row in rows if row.tag is not None and row.tag.writer == wanted.writer]
@@ -144,7 +146,7 @@ def of_writer(rows: Sequence[Row], wanted: Rows) -> Sequence[Row]:
 
 
 def in_range(rows: Iterable[Row], part: Range) -> list[Row]:
-    """Those of a box's rows that a range means, with the tags that it gives them."""
+    """Select the rows of a range, with their new tags."""
     found = [
         row
         for row in rows
@@ -156,12 +158,12 @@ def in_range(rows: Iterable[Row], part: Range) -> list[Row]:
 
 
 def new_rows(rows: Iterable[tuple[bytes, Tag]]) -> list[Row]:
-    """Rows that no box has yet, and that have no ref yet."""
+    """Build rows that are in no box yet, and have no ref yet."""
     return [Row(0, data, tag) for data, tag in rows]
 
 
 def apply_arrangement(arrange: Arrange, box_of: Callable[[Range], Iterable[Row]]) -> tuple[list[Row], list[Row]]:
-    """The rows that an arrangement makes live, and those that it keeps.
+    """Return the live rows of an arrangement, and the kept ones.
 
     `box_of` gives the rows of the box that a range is taken from, as they were before the step.
     """
@@ -175,10 +177,10 @@ def apply_arrangement(arrange: Arrange, box_of: Callable[[Range], Iterable[Row]]
 
 
 class Description(ABC):
-    """A change as JSON that holds nothing but numbers, for a program on a server that does it.
+    """Encoder of a change as JSON of numbers only, for a program on a server.
 
-    Names, values and contents are arguments beside it, and stand in it by their numbers: so the program compares and
-    moves them, and never decodes them (Lua's JSON turns 12345678901234567890 into 1.2345678901235e+19).
+    Names, values and contents are arguments beside it, and represented in it by their numbers: so the program compares
+    and moves them, and never decodes them (Lua's JSON turns 12345678901234567890 into 1.2345678901235e+19).
     """
 
     def __init__(self, change: KeyUpdate) -> None:
@@ -186,30 +188,30 @@ class Description(ABC):
 
     @abstractmethod
     def argument(self, value: bytes) -> int:
-        """The number under which the program finds this value."""
+        """Return the number under which the program finds this value."""
 
     @abstractmethod
     def rows(self, rows: Sequence[tuple[bytes, Tag]]) -> tuple[int, int]:
-        """The numbers of the first and the last of these rows; none: the last is below the first."""
+        """Return the numbers of the first and the last of these rows; without rows the last is below the first."""
 
     @abstractmethod
     def put_back(self, row: Row) -> int:
-        """The number of a row that was dropped."""
+        """Return the number of a dropped row."""
 
     @abstractmethod
     def loaded(self, load: Load) -> dict[str, Any]:
-        """What was kept elsewhere."""
+        """Encode data kept elsewhere."""
 
     @abstractmethod
     def of(self, name: Name) -> int:
-        """The number by which the program finds another name."""
+        """Return the number under which the program finds another name."""
 
     def text(self, value: str) -> int:
         """The number of a text."""
         return self.argument(value.encode())
 
     def replaces(self, generation: int) -> int:
-        """What rows of a range say from now on that they stand in for."""
+        """Return the new `replaces` value of the rows of a range."""
         return generation
 
     def pushed(self, rows: Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
@@ -217,7 +219,7 @@ class Description(ABC):
         return {"push": self.rows(rows)}
 
     def made(self) -> dict[str, Any]:
-        """The description. What is not in it is not to be done."""
+        """Return the description. A missing entry means no such change."""
         change = self.change
         found: dict[str, Any] = {"id": self.text(change.name.id)}
         found |= {"want": self._values(change.cells), "put": self._values(change.put)}

@@ -112,7 +112,9 @@ async def run_tool_call(
 
 
 def settle_after_crash(call: Call, tool: LocalTool | None) -> UnknownOutcomePolicy:
-    """Return the policy for a call that had begun when its process crashed: the tool's, never a silent repeat."""
+    """Return the policy for a call that had begun when its process crashed: the tool's; "rerun" for an
+    agent as a tool.
+    """
     # A nested run notes where it stands before it does anything that counts: one that is not there has done nothing.
     if call.kind == "agent":
         return "rerun"
