@@ -1,1 +1,1 @@
-"""Layer 5: what a program calls."""
+"""Layer 5: entry points for programs."""

@@ -1,4 +1,5 @@
-"""Runs an agent whose tool a program calls itself, outside any run: `await tool.on_invoke_tool(context, arguments)`.
+"""Execution of an agent whose tool a program calls itself, outside any run: `await tool.on_invoke_tool(context,
+arguments)`.
 
 Loaded together with `Agent` (`LOADED_WITH` in the table of public names), it sets itself as what `_src.agents.as_tool`
 calls
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def run_by_hand(request: AgentToolRun) -> RunResultBase:
-    """Run the agent of this tool to its end, with the application object and usage of the context it was called with.
+    """Run the agent of a tool to its end, with the application object and usage of the call's context.
 
     Raises UserError if it has to wait for a person: there is no run that could wait with it.
     """

@@ -1,14 +1,14 @@
-"""Moving a conversation between a session and the server, so that a move that broke off can simply be repeated.
+"""Move of a conversation between a session and the server, repeatable after an interruption.
 
-`move_to_conversation` puts the history of a session into a conversation of OpenAI's, `move_to_session` brings one home.
-The source is never changed; afterwards go on with one of the two, for a conversation has one owner. Each returns a
-report of what could not come along.
+`move_to_conversation` copies the history of a session to a conversation of OpenAI's, `move_to_session` copies one back.
+The source is never changed; afterwards use one of the two, for a conversation has one owner. Each returns a report of
+the items left behind.
 
-A repeated move goes on where the last one ended. A session of standfast's knows what this move has written: it is a
-writer like any other, by name and ordinal. A server knows no writers: what it lists must be a beginning of what is
-being moved, and the rest is added behind it. Where it refuses an item, nothing of that request was stored; which one it
-was is found in a conversation made for it and deleted again, and what belongs to it (a call's output, the reasoning
-before a call) stays behind too, or every later request would be refused.
+A repeated move continues where the last one ended. A session of standfast's knows the items of this move: the move is a
+writer like any other, by name and ordinal. A server knows no writers: its items must be a prefix of the items being
+moved, and the rest is added behind them. If it refuses an item, nothing of that request was stored; the refused item is
+found in a trial conversation, deleted again, and its dependents (a call's output, the reasoning before a call) stay
+behind too, or every later request would be refused.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ CHUNK_ITEMS = 20
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """What a move did, over all its attempts."""
+    """Result of a move, over all its attempts."""
 
     conversation_id: str
     """The server's conversation: the target of `move_to_conversation`, the source of `move_to_session`."""
     carried: int
-    """How many items the target has of the source now."""
+    """Number of the source's items in the target now."""
     already_there: int = 0
-    """How many of them an earlier attempt had brought."""
+    """Number of them moved by earlier attempts."""
     not_carried: tuple[NotCarried, ...] = ()
     reworded: tuple[int, ...] = ()
     """Places in the source of items that the target shows in another form, with the same meaning."""
 
 
 class MoveInterruptedError(StoreError):
-    """A move broke off part-way. Repeat it with the same `conversation_id`: it goes on from there."""
+    """A move was interrupted. Repeat it with the same `conversation_id` to continue."""
 
     __module__ = "standfast"  # as of every other error: see `_src.base.errors`
 
@@ -56,9 +56,9 @@ class MoveInterruptedError(StoreError):
 async def move_to_conversation(
     session: Session, *, client: object = None, conversation_id: str | None = None
 ) -> MoveReport:
-    """Put a session's history into a conversation of the server's: a new one, or the one an earlier attempt began.
+    """Copy a session's history to a conversation of the server: a new one, or that of an earlier attempt.
 
-    Raises UserError if that conversation has something else, and MoveInterruptedError if the move broke off.
+    Raises UserError if that conversation has different items, and MoveInterruptedError if the move was interrupted.
     """
     conversations = edge("_src.sessions.backends.openai_conversations")
     remote = conversations.OpenAIConversationsSession(conversation_id=conversation_id, openai_client=client)
@@ -102,7 +102,7 @@ async def move_to_session(conversation_id: str, session: HistoryWriter, *, clien
 
 
 class _Conversation(HistoryWriter, Protocol):
-    """What a move asks of a conversation of the server's; the edge's class has it."""
+    """A server's conversation as needed for a move; a class of the edge implements it."""
 
     @property
     def session_id(self) -> str: ...
@@ -118,7 +118,7 @@ class _Conversation(HistoryWriter, Protocol):
 
 
 class _Moving:
-    """One attempt to bring items to a conversation."""
+    """An attempt to move items to a conversation."""
 
     def __init__(self, items: list[Item], remote: _Conversation, scratch: Callable[[], _Conversation]) -> None:
         self.items, self.remote, self.scratch = items, remote, scratch
@@ -127,7 +127,7 @@ class _Moving:
         self._plan()
 
     def _plan(self) -> None:
-        """What goes along, knowing what the service is known to refuse."""
+        """Choose the items to move, without those that the service is known to refuse."""
         self.carried, self.left = carried_of(self.items, type(self.remote).refuses, self.refused)
 
     async def move(self, there: Sequence[Item]) -> MoveReport:
@@ -151,7 +151,7 @@ class _Moving:
         )
 
     async def _count_already_moved(self, there: Sequence[Item]) -> int:
-        """How much of it an earlier attempt has brought."""
+        """Count the items moved by an earlier attempt."""
         known = _count_common_prefix(self._items_to_move(), there)
         if known is None and there:  # that attempt may have learnt what the service refuses
             await self._learn(range(len(self.items)))
@@ -165,7 +165,7 @@ class _Moving:
         return known
 
     async def _step(self) -> None:
-        """Bring the next few; what the service refuses is found, and stays behind with what belongs to it."""
+        """Move the next few items; a refused one stays behind with its dependents."""
         places = self.carried[self.done : self.done + CHUNK_ITEMS]
         try:
             await self.remote.add_items([copy_json(self.items[place]) for place in places])
@@ -180,7 +180,7 @@ class _Moving:
             self.done += len(places)
 
     async def _learn(self, places: Sequence[int]) -> bool:
-        """Try the items where it does not matter; whether any was refused that was not known to be."""
+        """Try items in a trial conversation; return whether a new refusal was found."""
         trial = self.scratch()
         try:
             found = await _find_refused(trial, [place for place in places if place in self.carried], self.items)
@@ -192,7 +192,7 @@ class _Moving:
         return bool(found)
 
     async def _take_back(self, places: Sequence[int], error: ItemNotStorableError) -> None:
-        """Remove what was brought before it was known that what it belongs to cannot come. We are at the end of it."""
+        """Remove items moved before a refusal of their dependents was known. They are the last of the conversation."""
         for place in reversed(places):
             popped = await self.remote.pop_item()
             if popped is None or not alike(self.items[place], popped):
@@ -206,7 +206,7 @@ class _Moving:
 
 
 async def _find_refused(trial: HistoryWriter, places: Sequence[int], items: Sequence[Item]) -> dict[int, str]:
-    """Which of these the service refuses, and why: halves are tried until one is left."""
+    """Find the items that the service refuses, with reasons, by trying halves."""
     if not places:
         return {}
     try:
@@ -220,7 +220,7 @@ async def _find_refused(trial: HistoryWriter, places: Sequence[int], items: Sequ
 
 
 def _count_common_prefix(wanted: Sequence[Item], there: Sequence[Item]) -> int | None:
-    """How many of the wanted items are there, if what is there is a beginning of them; None if it is not."""
+    """Count the wanted items already there, if they are a prefix; None otherwise."""
     if len(there) > len(wanted) or not all(alike(one, other) for one, other in zip(wanted, there, strict=False)):
         return None
     return len(there)

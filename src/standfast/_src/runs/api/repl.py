@@ -1,4 +1,4 @@
-"""Talking to an agent in a terminal, while writing it."""
+"""Chat with an agent in a terminal, for its development."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def run_demo_loop(
 
 
 def _ask(question: str) -> str | None:
-    """One line from the person; None when there will be no more."""
+    """Read a line from the person; None at the end of the input."""
     try:
         return input(question).strip()
     except (EOFError, KeyboardInterrupt):
@@ -63,7 +63,7 @@ def _ask(question: str) -> str | None:
 
 
 def _decide(state: RunState[Any], call: ToolApprovalItem) -> None:
-    """Ask the person about one call; the end of the input is a no, so that nothing runs that nobody allowed."""
+    """Ask the person about a call; the end of the input is a rejection, so that no call runs without consent."""
     what = "may have run before a crash; run it again?" if call.reason == "unknown" else "needs approval; run it?"
     # Written out as in every terminal of ours: an escape sequence could draw another question than this one.
     about = safe(f"{call.tool_name} {'; '.join(describe_arguments(call))}")
@@ -75,7 +75,7 @@ def _decide(state: RunState[Any], call: ToolApprovalItem) -> None:
 
 
 def _show(event: StreamEvent, speaking: str) -> str:
-    """Print what one event tells; the name of the agent that speaks after it."""
+    """Print an event; return the name of the agent in charge after it."""
     match event.type:
         case "raw_response_event" if read(event.data, "type") == "response.output_text.delta":
             print(read(event.data, "delta"), end="", flush=True)

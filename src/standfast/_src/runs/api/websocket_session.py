@@ -19,7 +19,7 @@ from standfast._src.runs.loop.result import RunResult, RunResultStreaming
 
 @dataclass(frozen=True)
 class ResponsesWebSocketSession:
-    """Runs agents with one provider, whose connections stay open from run to run. They are HTTP's."""
+    """Runs agents with one provider, whose HTTP connections stay open from run to run."""
 
     provider: Any
     run_config: RunConfig
@@ -30,13 +30,13 @@ class ResponsesWebSocketSession:
     async def run(
         self, starting_agent: Agent[Any], input: str | list[Item] | RunState[Any], **options: Any
     ) -> RunResult:
-        """`Runner.run` with this session's provider."""
+        """Call `Runner.run` with this session's provider."""
         return await Runner.run(starting_agent, input, **self._with_config(options))
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: str | list[Item] | RunState[Any], **options: Any
     ) -> RunResultStreaming:
-        """`Runner.run_streamed` with this session's provider."""
+        """Call `Runner.run_streamed` with this session's provider."""
         return Runner.run_streamed(starting_agent, input, **self._with_config(options))
 
     def _with_config(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Layer 3: what works on anybody's session: the adapter for plain ones, copying, repairing."""
+"""Layer 3: support for foreign sessions: the adapter, copying, repairing."""

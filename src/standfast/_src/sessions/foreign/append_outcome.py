@@ -1,8 +1,7 @@
-"""What stands in a session after an append that failed: decided from what stood there before, without I/O.
+"""Outcome of a failed append, decided from the items before and after it, without I/O.
 
-A plain session knows items only by what they say, and two people may both say "yes". So what stood before is known
-by its length too, and by its last few items in order; what is new is what comes after. Where that leaves a doubt the
-answer is None, never a guess.
+A foreign session knows items only by content, and two people may both say "yes". So the earlier items are identified by
+their count too, and by the last few in order; new items come behind them. In doubt the answer is None, never a guess.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ _sorted_encode = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(frozen=True, slots=True)
 class HistoryTail:
-    """What stood in a session: how many items (None: not counted), and the serialised form of the last few."""
+    """End of a session's history: the number of items (None: not counted), and the serialised last few."""
 
     count: int | None
     tail: tuple[bytes, ...]
 
     def then(self, forms: Sequence[bytes]) -> HistoryTail:
-        """What stands there after these were appended."""
+        """Return the tail after these items were appended."""
         count = None if self.count is None else self.count + len(forms)
         return HistoryTail(count, (*self.tail, *forms)[-CONTEXT_COUNT:])
 
 
 def serialise(item: object) -> bytes:
-    """The form two items are compared in: all of it, with keys in order, since a store may keep keys in its own."""
+    """Return the form in which two items are compared: complete, with sorted keys, since a store may reorder keys."""
     try:
         return _sorted_encode(item)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError):
@@ -43,12 +42,12 @@ def serialise(item: object) -> bytes:
 
 
 def tail_from(items: Sequence[Any], *, whole: bool) -> HistoryTail:
-    """What a read tells about what stands there."""
+    """Build the tail from the items of a read."""
     return HistoryTail(len(items) if whole else None, tuple(serialise(item) for item in items[-CONTEXT_COUNT:]))
 
 
 def is_unambiguous(tail: Sequence[bytes], batch: Sequence[bytes]) -> bool:
-    """Whether the last items alone, uncounted, would always show how much of this batch stands behind them."""
+    """Return whether the last items alone, uncounted, would always show the stored part of this batch."""
     lines = [[*tail, *batch[:count]] for count in range(len(batch) + 1)]
     return bool(tail) and not any(
         _agree(shorter, longer) for index, shorter in enumerate(lines) for longer in lines[index + 1 :]
@@ -56,9 +55,9 @@ def is_unambiguous(tail: Sequence[bytes], batch: Sequence[bytes]) -> bool:
 
 
 def stored_count(before: HistoryTail, batch: Sequence[bytes], after: Sequence[bytes]) -> int | None:
-    """How many items of the batch stand in `after`, behind what stood before; None if that cannot be told.
+    """Count the items of the batch in `after`, behind the earlier items; None in doubt.
 
-    Anything between none and all of them means that exactly those are new: a first part of the batch and nothing else.
+    A number between none and all means that exactly those are new: a first part of the batch and nothing else.
     """
     if before.count is not None and 0 <= (count := len(after) - before.count) <= len(batch):
         line = [*before.tail, *batch[:count]]
@@ -78,7 +77,7 @@ def stored_count(before: HistoryTail, batch: Sequence[bytes], after: Sequence[by
 
 
 def _among_others(before: HistoryTail, batch: Sequence[bytes], after: Sequence[bytes]) -> int | None:
-    """The same where somebody else has written too: only the whole batch or nothing of it is recognised."""
+    """Do the same after writes of another writer: only the whole batch or nothing of it is recognised."""
     begin = _end_of_known(before, after)
     new = after[begin or 0 :]
     if not set(batch) & set(new):
@@ -90,7 +89,7 @@ def _among_others(before: HistoryTail, batch: Sequence[bytes], after: Sequence[b
 
 
 def _end_of_known(before: HistoryTail, after: Sequence[bytes]) -> int | None:
-    """Where in `after` what stood before ends, if it is still there."""
+    """Return the place in `after` where the earlier items end, if still there."""
     tail, size = list(before.tail), len(before.tail)
     if before.count is not None and len(after) >= before.count:
         return before.count if list(after[before.count - size : before.count]) == tail else None
@@ -99,6 +98,6 @@ def _end_of_known(before: HistoryTail, after: Sequence[bytes]) -> int | None:
 
 
 def _agree(line: Sequence[bytes], other: Sequence[bytes]) -> bool:
-    """Whether the shorter of the two is the end of the longer."""
+    """Return whether the shorter of the two is the end of the longer."""
     size = min(len(line), len(other))
     return list(line[len(line) - size :]) == list(other[len(other) - size :])

@@ -1,12 +1,12 @@
-"""Moving a conversation from one owner to another, with a report of what could not come along.
+"""Copy of a conversation from one owner to another, with a report of the items left behind.
 
 `copy_history` reads one session whole and appends it to another: from a local session to a server's conversation
-(`OpenAIConversationsSession`), back, or between any two. Nothing is changed at the source, so a move that fails, or
-whose report is not to your liking, has cost nothing. Afterwards use one of the two: a conversation has one owner.
+(`OpenAIConversationsSession`), back, or between any two. Nothing is changed at the source, so a move that fails, or has
+an unwelcome report, has cost nothing. Afterwards use one of the two: a conversation has one owner.
 
-Two kinds of things stay behind. A call without its output, and an output without its call, would make every later
+Two kinds of items stay behind. A call without its output, and an output without its call, would make every later
 request invalid. And a store may not be able to keep an item at all; it says so before anything is written, if it has a
-`refuses` method. What a store keeps in other words (a server writes text as parts) is compared by meaning.
+`refuses` method. Items that a store keeps in another form (a server writes text as parts) are compared by meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from standfast._src.sessions.protocol import NO_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class NotCarried:
-    """An item that stayed behind, its place in the source, and why."""
+    """An item left behind, its place in the source, and the reason."""
 
     index: int
     item: Item
@@ -33,7 +33,7 @@ class NotCarried:
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What a copy did: how many items the target got, what stayed behind, and what it keeps in other words."""
+    """Result of a copy: number of copied items, items left behind, and items that the target keeps in another form."""
 
     copied: int
     not_carried: tuple[NotCarried, ...] = ()
@@ -42,7 +42,7 @@ class CopyReport:
 
 
 class HistoryReader(Protocol):
-    """A session that is only read, whoever wrote it: the SDK's have other words for the type of an item."""
+    """A session of any origin for reading: the SDK's sessions declare another item type."""
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The latest `limit` items, oldest first."""
@@ -50,18 +50,18 @@ class HistoryReader(Protocol):
 
 
 class HistoryWriter(HistoryReader, Protocol):
-    """A session that something is brought to, whoever wrote it."""
+    """A session of any origin for writing."""
 
     async def add_items(self, items: list[Any]) -> None:
-        """Append one batch, in order."""
+        """Append a batch, in order."""
         ...
 
 
 async def copy_history(source: HistoryReader, target: HistoryWriter, *, into_existing: bool = False) -> CopyReport:
-    """Append everything `source` has to `target`, in order, as one batch.
+    """Append all items of `source` to `target`, in order, as one batch.
 
     A target that has items already is refused, unless `into_existing`. Raises StoreError if the target does not show
-    afterwards what it was given; the source is never changed.
+    the given items afterwards; the source is never changed.
     """
     before = await target.get_items(limit=NO_LIMIT)
     if before and not into_existing:
@@ -79,7 +79,9 @@ async def copy_history(source: HistoryReader, target: HistoryWriter, *, into_exi
 def carried_of(
     items: Sequence[Item], refuses: Callable[[Item], str | None] | None, refused: Mapping[int, str] | None = None
 ) -> tuple[list[int], list[NotCarried]]:
-    """The places of the items that go along, and what does not with its reason; `refused` is known from elsewhere."""
+    """Return the places of the items to copy, and the items to leave behind with reasons; `refused` has
+    known refusals.
+    """
     said = {index: reason for index, item in enumerate(items) if refuses and (reason := refuses(item)) is not None}
     refused = {**said, **(refused or {})}
     candidates = [index for index in range(len(items)) if index not in refused]
@@ -92,7 +94,7 @@ def carried_of(
 
 
 def _find_orphaned_reasoning(items: Sequence[Item], left: Mapping[int, str]) -> list[int]:
-    """Reasoning of which everything that followed from it stays behind; a provider refuses it alone."""
+    """Return the places of reasoning whose followers all stay behind; a provider refuses it alone."""
     alone = []
     for index, item in enumerate(items):
         if item.get("type") != "reasoning" or index in left:
@@ -109,7 +111,7 @@ def _find_orphaned_reasoning(items: Sequence[Item], left: Mapping[int, str]) -> 
 
 
 def reworded_of(items: Sequence[Item], carried: Sequence[int], after: Sequence[Item]) -> tuple[int, ...]:
-    """The places of items that are shown in other words now; raises StoreError if it is not what was brought."""
+    """Return the places of items shown in another form; raise StoreError if the target shows different items."""
     if len(after) != len(carried):
         raise StoreError(
             f"the target shows {len(after)} items after a copy of {len(carried)}",

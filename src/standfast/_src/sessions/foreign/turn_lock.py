@@ -1,4 +1,4 @@
-"""One run at a time on a session object, within this process: what a plain session can have in place of a lease."""
+"""Lock for one run at a time on a session object, within this process: for a foreign session in place of a lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TurnLock:
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
 
     async def enter(self, wait_s: float | None = None) -> bool:
-        """Take it, waiting at most that long (None: for ever); whether it was taken."""
+        """Acquire the lock, waiting at most `wait_s` (None: for ever); return whether it was acquired."""
         loop = asyncio.get_running_loop()
         with self._guard:
             if not self._taken:
@@ -41,7 +41,7 @@ class TurnLock:
         return True
 
     def leave(self) -> None:
-        """Hand it to whoever waits longest, or lay it down."""
+        """Pass the lock to the longest waiter, or release it."""
         with self._guard:
             while self._waiting:
                 loop, turn = self._waiting.popleft()
@@ -78,9 +78,9 @@ class TurnLock:
 
 
 class ProcessLease:
-    """The right to be the only run of this process on a conversation (C13): `async with`, or `await` and `release`.
+    """Exclusive right of a run of this process to a conversation (C13): `async with`, or `await` and `release`.
 
-    It excludes nobody in another process. `what` is the conversation for people, `key` for comparing.
+    Other processes are not excluded. `what` is the conversation's name for people, `key` for comparing.
     """
 
     number: ClassVar[int] = 0
@@ -90,7 +90,7 @@ class ProcessLease:
         self.is_held = False
 
     async def acquire(self) -> Self:
-        """Wait for it; raises SessionBusyError if it was not given up in time."""
+        """Wait for the lease; raise SessionBusyError if it was not released in time."""
         if not self.is_held:
             if not await self._lock.enter(self._wait_s):
                 raise SessionBusyError(
@@ -101,10 +101,10 @@ class ProcessLease:
         return self
 
     async def renew(self) -> None:
-        """Nothing to do: a lock in this process does not expire."""
+        """Do nothing: a lock in this process does not expire."""
 
     async def release(self) -> None:
-        """Give it up. Doing so twice does nothing."""
+        """Release the lease. Releasing twice does nothing."""
         self.release_now()
 
     def release_now(self) -> None:
