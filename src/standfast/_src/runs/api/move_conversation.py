@@ -165,7 +165,7 @@ class _Moving:
         return known
 
     async def _step(self) -> None:
-        """Move the next few items; a refused one stays behind with its dependents."""
+        """Move the next few items; a refused item stays behind, together with all related items."""
         places = self.carried[self.done : self.done + CHUNK_ITEMS]
         try:
             await self.remote.add_items([copy_json(self.items[place]) for place in places])
@@ -192,7 +192,7 @@ class _Moving:
         return bool(found)
 
     async def _take_back(self, places: Sequence[int], error: ItemNotStorableError) -> None:
-        """Remove items moved before a refusal of their dependents was known. They are the last of the conversation."""
+        """Remove items moved before the refusal of a related item was known. They are the last of the conversation."""
         for place in reversed(places):
             popped = await self.remote.pop_item()
             if popped is None or not alike(self.items[place], popped):
