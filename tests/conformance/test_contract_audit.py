@@ -119,8 +119,3 @@ def test_a_line_that_was_torn_by_a_kill_stays_and_is_stepped_over(tmp_path: Path
     conversation(tmp_path, "another run")
     assert trail.read_bytes().startswith(whole)
     assert len(list(audit_backend.tell(tmp_path))) == 2 * whole.count(b"\n")
-
-
-@pytest.mark.parametrize("example", ["audit_backend.py", "dynamodb_backend.py"])
-def test_what_the_page_builds_is_under_three_hundred_lines(example: str) -> None:
-    assert len((EXAMPLES / example).read_text(encoding="utf-8").splitlines()) < 300

@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers import mariadb, servers
 
-WORKER = Path(__file__).parent.parent / "helpers" / "paying_worker.py"
+WORKER = Path(__file__).parents[2] / "helpers" / "paying_worker.py"
 
 
 def address(kind: str) -> str:

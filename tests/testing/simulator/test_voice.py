@@ -58,7 +58,7 @@ def test_a_calm_world_has_no_trouble():
 
 def test_a_worker_that_runs_again_what_another_had_begun_is_found_out(monkeypatch: pytest.MonkeyPatch):
     """The simulator has teeth: what was begun in a process that died may have been done (E13)."""
-    claimed = advance.claimed
+    claimed = advance.apply_claimed
 
     def careless(talk: Any, stored: int, shown: Any) -> Any:
         made = claimed(talk, stored, shown)
@@ -70,19 +70,19 @@ def test_a_worker_that_runs_again_what_another_had_begun_is_found_out(monkeypatc
         ]
         return advance.evolve(made, calls=tuple(calls))
 
-    monkeypatch.setattr(advance, "claimed", careless)
+    monkeypatch.setattr(advance, "apply_claimed", careless)
     with pytest.raises(SimulationFailed, match="ran 2 times"):
         simulate_generated_calls(range(40), faults=Faults(crash=1.0))
 
 
 def test_a_reply_that_was_lost_and_is_not_asked_for_again_is_found_out(monkeypatch: pytest.MonkeyPatch):
     """The simulator has teeth: a line that drops while the caller waits for an answer must not leave them waiting."""
-    lost = advance.lost
+    lost = advance.apply_lost
 
     def forgetful(talk: Any, *more: Any) -> Any:
         return advance.evolve(lost(talk, *more), asks=())
 
-    monkeypatch.setattr(advance, "lost", forgetful)
+    monkeypatch.setattr(advance, "apply_lost", forgetful)
     with pytest.raises(SimulationFailed, match="never answered"):
         simulate_generated_calls(range(20), faults=Faults(crash=0, store=0, line=0.5, trouble_max=20))
 
