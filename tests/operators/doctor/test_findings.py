@@ -27,6 +27,7 @@ from standfast import (
     Store,
     examine_store,
     function_tool,
+    mend_store,
     open_store,
 )
 from standfast._kits.operators.doctor import database_file
@@ -35,7 +36,8 @@ from standfast._kits.operators.store import store_of
 from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
 from standfast._src.sessions.backends.sqlite import database_file as files, schema
 from standfast._src.sessions.rules.history import commit
-from standfast._src.sessions.storage import KeyUpdate, Name, Tag
+from standfast._src.sessions.rules.record_repair import whole
+from standfast._src.sessions.storage import Done, KeyUpdate, Name, ReadAnswer, ReadRequest, Tag, run_program
 from standfast.testing import ScriptedModel, final, function_call
 from tests.operators.doctor.world import answer, call, later, output, reasoning, user
 from tests.operators.test_read_only import CHILD_ENVIRONMENT, trace
@@ -385,7 +387,6 @@ async def test_a_run_that_is_held_has_a_worker(tmp_path: Path) -> None:
 
 
 async def test_a_sealed_record_that_does_not_open_is_told_and_not_mended(tmp_path: Path) -> None:
-    from standfast import mend_store
 
     memory = InMemoryStore()
 
@@ -525,3 +526,70 @@ async def test_what_needs_no_file_is_found_in_memory_too(memory: Store) -> None:
         ("output_without_call", 2),
         ("stuck_lease", None),
     ]
+
+
+# --- long sessions ---------------------------------------------------------------------------------------------------
+
+
+class Pages(InMemoryStore):
+    """Memory that notes how many rows each read gives, and lets a test do something before one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[int] = []
+        self.before: dict[int, Callable[[], None]] = {}
+
+    def session(self, session_id: str) -> InMemorySession:
+        return InMemorySession(session_id, store=self)
+
+    def look(self, look: ReadRequest) -> ReadAnswer:
+        self.before.pop(len(self.given), lambda: None)()
+        found = super().look(look)
+        self.given.append(sum(map(len, found.rows)))
+        return found
+
+
+async def _fill(store: Pages) -> None:
+    """A call without an output far behind the first step of 20,000 rows."""
+    session = store.session("a")
+    items = [user("x")] * 45_000
+    items[30_000] = call(1)
+    await session.append(items, writer="w", start=0)
+    store.given.clear()
+
+
+async def test_a_long_session_is_read_in_pages() -> None:
+    """One of 1,000,000 items took longer than a store may take for an answer, and ended the whole examination."""
+    store = Pages()
+    await _fill(store)
+    await store.session("b").add_items([user("y")])
+    for wanted in (None, ["a"]):
+        store.given.clear()
+        examination = examine_store(store_of(store.session, "memory"), sessions=wanted)
+        found = [one async for one in examination if one.kind not in NOTES]
+        assert [(one.kind, one.session_id, one.index) for one in found] == [("call_without_output", "a", 30_000)]
+        assert (examination.sessions, examination.items) == ((2, 45_001) if wanted is None else (1, 45_000))
+        assert max(store.given) <= 20_001
+
+
+async def test_a_long_session_that_changes_while_it_is_read_is_read_again() -> None:
+    """The call is answered between two pages: no page of before is judged beside one of after."""
+    store = Pages()
+    await _fill(store)
+
+    def mend() -> None:
+        sight = run_program(store, whole(Name("session", "a")))
+        ref = sight.rows[0][30_000].ref
+        assert isinstance(run_program(store, commit((KeyUpdate(Name("session", "a"), drop=(ref,)),))), Done)
+
+    store.before[4] = mend
+    assert await found_in(store_of(store.session, "memory"), sessions=["a"]) == []
+    assert not store.before
+
+
+async def test_a_call_far_inside_a_long_session_is_taken_out(tmp_path: Path) -> None:
+    store = Pages()
+    await _fill(store)
+    report = await mend_store(store_of(store.session, "memory"), tmp_path / "undo", sessions=["a"], clock=later)
+    assert [(one.session_id, one.state, one.records) for one in report.fixes] == [("a", "mended", 1)]
+    assert await found_in(store_of(store.session, "memory")) == []

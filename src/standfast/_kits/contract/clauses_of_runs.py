@@ -205,13 +205,14 @@ PART_C: tuple[Clause, ...] = (
         "told apart, it is refused before anything runs.",
         "An agent is known by its name and where it stands; a tool by its name, namespace and kind, with the agent or "
         "server behind it, not by its code or description: a release must not lose the approvals that wait.",
-        "A sticky approval is for one agent's tool.",
+        "A sticky approval is for one agent's tool, and for calls of which input guardrails see the values.",
         'Arguments that a policy function cannot read count as "ask a person".',
         "So do arguments of which the tool would get other values than the model wrote (converted, left out, filled "
         "in), wherever a function decides: a policy or input guardrails, in text and voice. A tool may refuse such "
         "calls instead.",
         "The values are read ahead without running the application's models, validators or default factories; where "
-        "these are needed, a person is asked.",
+        "a policy function would decide about values that need these, a person is asked. Guardrails alone judge the "
+        "text of such values.",
         "A person is shown the model's text and, where they differ, the values; the tool gets exactly these, also "
         "after a resume in another process or release, or the person is asked again.",
     ),

@@ -328,6 +328,10 @@ PART_B: tuple[Clause, ...] = (
         "Opened to be read, a store shows the same and refuses whatever would change something with "
         "`StoreReadOnlyError`.",
         "Opened to be read, a store that is a file leaves no byte, no mode and no file beside it changed.",
+        "A sealed session notices, at every read that starts at the end, that the end was cut off or that an older row "
+        "stands behind it.",
+        "It notices, at a whole read, a row that is missing between rows of its writer or batch, and, where a run "
+        "begins, an open run that was hidden.",
         ability="records",
     ),
     Clause.group(
@@ -340,6 +344,8 @@ PART_B: tuple[Clause, ...] = (
         "Of two who decide at once the second is told who was first, and nothing is changed.",
         "A run that a worker is at is not decided.",
         "Giving a run up closes its turn as C8 says.",
+        "On the inspector's page a call is approved only as it was shown: the model's text, untouched and whole, and "
+        "the values that the tool gets. The page answers no request without its token, which is never in a cookie.",
         ability="runs",
     ),
 )

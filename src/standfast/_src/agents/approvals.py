@@ -120,6 +120,10 @@ class ApprovalBook:
             return False
         return None
 
+    def has_decision(self, call_id: str) -> bool:
+        """Tell whether a decision is about this very call."""
+        return call_id in self._of_call
+
     def status_of_other_kind(self, call_id: str, tool_name: str) -> bool | None:
         """Return the decision about a call of a hosted or free-form tool of this name, on any server; else None."""
         decision = self._of_call.get(call_id)

@@ -21,7 +21,13 @@ from standfast._src.items.texts_for_models import model_text
 from standfast._src.runs.engine.run import Call
 from standfast._src.tools.custom_tool import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
 from standfast._src.tools.hosted_tools import MCPToolApprovalRequest
-from standfast._src.tools.invocation import function_decides, judge_before_approval, needs_approval, prepare
+from standfast._src.tools.invocation import (
+    differs_from_guarded,
+    function_decides,
+    judge_before_approval,
+    needs_approval,
+    prepare,
+)
 from standfast._src.tools.refusal_texts import ToolErrorFormatter, ToolKind, rejection_text
 from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult
 
@@ -90,6 +96,9 @@ async def approval_of(
             await owner.record_decisions()
             approved = book.status(call.id, scope, digest, agent=key)
     if approved is True:
+        if decision is None and not book.has_decision(call.id) and differs_from_guarded(tool, call.arguments):
+            # "Always" was said of other calls: it answers the policy, not the guardrails, which see the text alone.
+            return CallWaits(values=prepare(tool, call.arguments).values)
         if decision is None or decision.sticky or _gets_what_was_shown(tool, call):
             return None
         # The values changed since they were shown: another release reads the same text in another way (C16).
@@ -123,7 +132,7 @@ def _refusal_of_arguments(tool: LocalTool, arguments: str) -> str | None:
     if isinstance(tool, CustomTool) or tool.argument_mismatch != "refuse" or not function_decides(tool):
         return None
     prepared = prepare(tool, arguments)
-    if prepared.kind != "changed":
+    if not prepared.differs:
         return None
     return model_text("arguments_refused", tool_name=tool.qualified_name, parts=", ".join(prepared.parts))
 

@@ -76,12 +76,13 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
 
     A policy function is asked only about arguments it can understand: a JSON object with finite numbers, of which the
     tool gets exactly what the model wrote (C16). Everything else needs approval, and so does a call about which the
-    function returned None, which is not an answer. Input guardrails decide, too: a call whose tool would get other
-    values than the guardrails check needs approval as well.
+    function returned None, which is not an answer. Input guardrails decide, too: a call whose tool would certainly get
+    other values than the guardrails check needs approval as well. Values of the application's own types
+    (a date, an enum, a model) do not: a guardrail reads text, and text is their only form.
     """
     policy: Any = tool.needs_approval
     if isinstance(policy, bool):
-        return policy or (bool(tool.tool_input_guardrails) and prepare(tool, arguments).is_other)
+        return policy or differs_from_guarded(tool, arguments)
     if not callable(policy):
         raise UserError(
             f"needs_approval of tool {tool.qualified_name!r} is a {type(policy).__name__}", "Give a bool or a function."
@@ -99,6 +100,11 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
 def function_decides(tool: LocalTool) -> bool:
     """Return whether the application's code decides about calls of a tool: a policy function or input guardrails."""
     return callable(tool.needs_approval) or bool(tool.tool_input_guardrails)
+
+
+def differs_from_guarded(tool: LocalTool, arguments: str) -> bool:
+    """Return whether the tool certainly gets other values than the input guardrails check."""
+    return bool(tool.tool_input_guardrails) and prepare(tool, arguments).differs
 
 
 def prepare(tool: LocalTool, arguments: str) -> Prepared:

@@ -5,7 +5,8 @@ policy that is right about the declared types is wrong about other ones: `"5000"
 So the values are made first, and a function is asked only where they are exactly what the model wrote.
 
 Validators, models and default factories of the application are code that may act. A schema with one of them is not
-read ahead: the values are then unknown until a person has agreed.
+read ahead: the values are then unknown until the call runs. The parameters of such a tool that need none of that code
+are still compared, one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Prepared:
     """The values a tool would get, compared with the text of its model.
 
     `exact`: the same. `changed`: converted, left out or filled in. `unknown`: only the application's own code can tell.
-    `invalid`: the tool would get nothing, because the arguments do not fit.
+    `invalid`: the tool would get nothing, because the arguments do not fit. `parts` names certain differences, also of
+    unknown values.
     """
 
     kind: Literal["exact", "changed", "unknown", "invalid"]
@@ -43,9 +45,9 @@ class Prepared:
     """The parameters, or unknown keys, that make the difference."""
 
     @property
-    def is_other(self) -> bool:
-        """True if the tool would get, or may get, other values than the model wrote."""
-        return self.kind in ("changed", "unknown")
+    def differs(self) -> bool:
+        """True if the tool would certainly get other values than the model wrote."""
+        return self.kind == "changed" or bool(self.parts)
 
 
 Preparer = Callable[[str], Prepared]
@@ -56,12 +58,14 @@ EXACT, UNKNOWN, INVALID = Prepared("exact"), Prepared("unknown"), Prepared("inva
 
 def preparer_of(schema: FuncSchema) -> Preparer:
     """Return the function that reads arguments for a tool of this schema before a call."""
-    known: list[bool] = []  # looked at when a call first needs it: most tools have no policy
+    model = schema.params_pydantic_model
+    # Made when a call first needs it, for most tools have no policy. None: the whole model is data.
+    known: list[dict[str, Any] | None] = []
 
     def prepare(arguments: str) -> Prepared:
         if not known:
-            known.append(_is_data_only_model(schema.params_pydantic_model))
-        return _prepare(schema, arguments) if known[0] else UNKNOWN
+            known.append(None if _is_data_only_model(model) else _data_only_parameters(model))
+        return _prepare(schema, arguments) if known[0] is None else _prepare_partly(model, known[0], arguments)
 
     return prepare
 
@@ -90,14 +94,47 @@ def _prepare(schema: FuncSchema, arguments: str) -> Prepared:
         return INVALID
     except RecursionError:
         return UNKNOWN
-    values: dict[str, Any] = {}
-    for name, value in data.__dict__.items():
-        info = model.model_fields[name]
+    keys = _keys_of(model)
+    if keys is None:
+        return UNKNOWN
+    return compare(arguments, {keys[name]: value for name, value in data.__dict__.items()})
+
+
+def _prepare_partly(model: type[BaseModel], validators: dict[str, Any], arguments: str) -> Prepared:
+    """Compare the parameters with a validator. Values of the remaining parameters are unknown."""
+    from pydantic import ValidationError
+    from pydantic_core import from_json
+
+    keys, sent = _keys_of(model), plain_object(arguments or "{}", repeats=False)
+    try:
+        from_json(arguments or "{}")
+        if keys is None or sent is None:  # a key is written twice, or a number is not finite
+            return Prepared("unknown", parts=tuple(model.model_fields))
+        parts = [key for key in sent if key not in keys.values()]
+        for name, key in keys.items():
+            if key not in sent and model.model_fields[name].is_required():
+                return INVALID
+            if key not in sent:
+                parts.append(key)
+            elif name in validators:
+                value = validators[name].validate_json(json.dumps(sent[key]))
+                parts += [] if is_same_json(value, sent[key]) else [key]
+    except (ValidationError, ValueError):
+        return INVALID
+    except RecursionError:
+        return Prepared("unknown", parts=tuple(model.model_fields))
+    return Prepared("unknown", parts=tuple(parts))
+
+
+def _keys_of(model: type[BaseModel]) -> dict[str, str] | None:
+    """Return the text's key for each parameter; None if a parameter has several places."""
+    keys: dict[str, str] = {}
+    for name, info in model.model_fields.items():
         alias = info.validation_alias if info.validation_alias is not None else info.alias
         if alias is not None and not isinstance(alias, str):
-            return UNKNOWN  # one of several places of the text: which one cannot be shown
-        values[alias or name] = value
-    return compare(arguments, values)
+            return None  # which place counts cannot be shown
+        keys[name] = alias or name
+    return keys
 
 
 # --- reading and comparing JSON --------------------------------------------------------------------------------------
@@ -170,6 +207,19 @@ def _is_data_only_model(model: type[BaseModel]) -> bool:
         return _is_data_only(core["schema"])
     except RecursionError:
         return False
+
+
+def _data_only_parameters(model: type[BaseModel]) -> dict[str, Any]:
+    """Return validators of the parameters without application code."""
+    from pydantic_core import SchemaValidator
+
+    core: Any = model.__pydantic_core_schema__
+    core = core["schema"] if core.get("type") == "definitions" else core
+    fields = core.get("schema", {}).get("fields", {}) if core.get("type") == "model" else {}
+    try:
+        return {name: SchemaValidator(field["schema"]) for name, field in fields.items() if _is_data_only(field)}
+    except RecursionError:
+        return {}
 
 
 def _is_data_only(core: Any) -> bool:

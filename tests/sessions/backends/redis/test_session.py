@@ -297,3 +297,64 @@ def calls(direct: redis.Redis) -> int:
     """How many scripts the server has run."""
     found: Any = direct.info("commandstats")
     return sum(found.get(name, {"calls": 0})["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval"))
+
+
+# --- the SDK's counter -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def shared() -> AsyncIterator[tuple[Any, str]]:
+    """A client and a prefix of the SDK's layout."""
+    made = redis.asyncio.Redis.from_url(servers.redis_url())
+    yield made, uuid.uuid4().hex
+    await made.aclose()
+
+
+async def test_the_counter_of_the_documented_layout_counts_rows_that_were_added(shared: tuple[Any, str]) -> None:
+    """`{key_prefix}:{session_id}:counter`, as the SDK documents it: only a clear lowers it."""
+    client, prefix = shared
+    session = RedisSession("c", redis_client=client, key_prefix=prefix)
+
+    async def counted() -> int | None:
+        found = await client.get(f"{prefix}:c:counter")
+        return None if found is None else int(found)
+
+    await session.add_items(items("a", 3))
+    assert await counted() == 3
+    await session.append(items("b", 2), writer="w", start=0)
+    await session.append(items("b", 2), writer="w", start=0)  # a repeat adds nothing
+    assert await counted() == 5
+    await session.pop_item()
+    assert await counted() == 5
+    await session.replace(items("c", 1), upto=await session.head())
+    assert await counted() == 6
+    await session.clear_session()
+    assert await counted() is None
+    await session.add_items(items("d", 1))
+    assert await counted() == 1
+
+
+@pytest.mark.parametrize("value", [b"many", ["a list"]])
+async def test_a_counter_that_is_something_else_stops_no_append(shared: tuple[Any, str], value: Any) -> None:
+    client, prefix = shared
+    key = f"{prefix}:c:counter"
+    await (client.rpush(key, *value) if isinstance(value, list) else client.set(key, value))
+    session = RedisSession("c", redis_client=client, key_prefix=prefix)
+    for number in range(3):
+        await session.add_items(items(str(number), 2))
+    assert len(await session.get_items()) == 6
+
+
+async def test_a_counter_that_comes_late_ends_with_its_session(shared: tuple[Any, str]) -> None:
+    """A release that did not count has made the session; a session object that keeps its expiry appends to it."""
+    client, prefix = shared
+    for ttl, later in [(1000, "keep"), (1000, 1000), (None, "keep")]:
+        name = f"c-{ttl}-{later}"
+        await RedisSession(name, redis_client=client, key_prefix=prefix, ttl=ttl).add_items(items("a", 2))
+        await client.delete(f"{prefix}:{name}:counter")
+        again = RedisSession(name, redis_client=client, key_prefix=prefix, ttl=later)
+        await again.append(items("b", 1), writer="w", start=0)
+        await again.append(items("b", 2), writer="w", start=0)
+        left = [await client.ttl(f"{prefix}:{name}{end}") for end in ("", ":messages", ":counter")]
+        assert len({value > 0 for value in left}) == 1, left
+        assert (left[0] > 0) is (ttl is not None)

@@ -10,7 +10,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from standfast._kits.operators.doctor import database_file
 from standfast._kits.operators.doctor.cell_faults import without_faults
@@ -26,7 +28,7 @@ from standfast._src.sessions.rules.history import LEASE, OPEN_RUN, listing, look
 from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
 from standfast._src.sessions.rules.record_repair import whole
 from standfast._src.sessions.rules.saved_runs import HEAD, UNREADABLE
-from standfast._src.sessions.storage import Name, Plan, ReadAnswer, ReadRequest
+from standfast._src.sessions.storage import Name, Plan, ReadAnswer, ReadRequest, Row, Rows
 
 QUIET_FOR_S = 15 * 60.0
 # Programs without leases write a call before its output: what looks broken may be a turn under way.
@@ -35,7 +37,10 @@ WAITING_FOR_S = 24 * 3600.0
 # A person may sleep over a decision.
 
 ITEMS_AT_ONCE = 20_000
-# Rows that are read before findings are given out: nobody waits long for the first, and no transaction is long.
+# Rows that are read in one step: findings come early, no transaction is long, and no read takes the whole timeout.
+
+READS_MAX = 3
+# A long session that changes while its pages are read is read again, so often. A repair needs one that stood still.
 
 FILE_TIMEOUT_S = 600.0
 
@@ -52,6 +57,8 @@ class Part(NamedTuple):
     is_foreign: bool
     """Whether another program has written to one of them."""
     after: str | None
+    long: tuple[str, ...] = ()
+    """Sessions of more rows than are read in one step; they are not among the others."""
 
 
 class Examination:
@@ -245,22 +252,61 @@ async def read(store: Store, wanted: Sequence[str] | None, clock: Clock | None) 
     """Sessions, some at a time, with what was found in each; those without a finding are counted."""
     for session_id in wanted or ():
         name = Name("session", session_id)
-        found = await store.looked(partial(_one, name, clock))
+        seen = await store.looked(partial(_one, name, clock))
+        found = await _read_pages(store, name, clock) if seen == "long" else seen
         if found is None:
             raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
-        diagnosis, sight = found
-        yield Part([(session_id, diagnosis, sight)], 1, len(sight.rows[0]), diagnosis.has_foreign_rows, None)
+        yield _part_of(session_id, *found)
     after: str | None = None
     while wanted is None:
         part = await store.looked(partial(_some, after, clock))
         yield part
+        for session_id in part.long:
+            found = await _read_pages(store, Name("session", session_id), clock)
+            if found is not None:
+                yield _part_of(session_id, *found)
         after = part.after
         if after is None:
             return
 
 
-def _one(name: Name, clock: Clock | None) -> Plan[tuple[Diagnosis, ReadAnswer] | None]:
-    sight, faults = without_faults((yield from whole(name)))
+def _part_of(session_id: str, diagnosis: Diagnosis, sight: ReadAnswer) -> Part:
+    return Part([(session_id, diagnosis, sight)], 1, len(sight.rows[0]), diagnosis.has_foreign_rows, None)
+
+
+async def _read_pages(store: Store, name: Name, clock: Clock | None) -> tuple[Diagnosis, ReadAnswer] | None:
+    """Read a long session in several steps, and again if rows that were read have moved or left meanwhile."""
+    for _ in range(READS_MAX):
+        first = await store.looked(partial(whole, name, Rows(limit=1, times=True)))
+        end, after = max((row.ref for row in first.rows[0]), default=0), 0
+        rows, times = list[Row](), list[float | None]()
+        while after < end:
+            page = await store.looked(partial(_page, name, Rows(after=after, limit=ITEMS_AT_ONCE, times=True)))
+            kept = sum(row.ref <= end for row in page.rows[0])
+            rows += page.rows[0][:kept]
+            times += page.times[0][:kept]
+            after = rows[-1].ref if kept else end
+        again = await store.looked(partial(_resolve, name, first.mark))
+        if again.upto is not None:
+            break
+    return _judge(name, msgspec.structs.replace(first, rows=(rows,), times=(times,)), clock)
+
+
+def _page(name: Name, rows: Rows) -> Plan[ReadAnswer]:
+    return (yield from look(ReadRequest(name, rows=(rows,), mark=False)))
+
+
+def _resolve(name: Name, mark: str) -> Plan[ReadAnswer]:
+    return (yield from look(ReadRequest(name, upto=mark, mark=False)))
+
+
+def _one(name: Name, clock: Clock | None) -> Plan[tuple[Diagnosis, ReadAnswer] | Literal["long"] | None]:
+    sight = yield from whole(name, Rows(after=0, limit=ITEMS_AT_ONCE + 1, times=True))
+    return "long" if len(sight.rows[0]) > ITEMS_AT_ONCE else _judge(name, sight, clock)
+
+
+def _judge(name: Name, sight: ReadAnswer, clock: Clock | None) -> tuple[Diagnosis, ReadAnswer] | None:
+    sight, faults = without_faults(sight)
     if sight.created is None and not sight.rows[0]:
         return None
     diagnosis = diagnose(name, sight, sight.now if clock is None else clock(), process_liveness.is_gone)
@@ -274,11 +320,15 @@ def _one(name: Name, clock: Clock | None) -> Plan[tuple[Diagnosis, ReadAnswer] |
 
 def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
     found: list[tuple[str, Diagnosis, ReadAnswer]] = []
+    long: tuple[str, ...] = ()
     sessions = items = 0
     is_foreign = False
     for one in (yield from listing("session", after, PAGE, {})):
         after = one.cursor
         seen = yield from _one(Name("session", one.id), clock)
+        if seen == "long":
+            long = (one.id,)
+            break
         sessions += 1
         if seen is not None:
             diagnosis, sight = seen
@@ -291,7 +341,7 @@ def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
     else:
         if sessions < PAGE:
             after = None
-    return Part(found, sessions, items, is_foreign, after)
+    return Part(found, sessions, items, is_foreign, after, long)
 
 
 def _lost_runs(session_id: str, sight: ReadAnswer) -> Plan[list[Finding]]:

@@ -63,10 +63,13 @@ DIGEST_BYTES = 16
 # --- what was seen ---------------------------------------------------------------------------------------------------
 
 
-def whole(name: Name) -> Plan[ReadAnswer]:
-    """A session as it is at one instant: its rows with their times, and every cell that a rule reads later."""
+def whole(name: Name, rows: Rows = Rows(times=True)) -> Plan[ReadAnswer]:  # noqa: B008 — a tuple cannot change
+    """A session as it is at one instant: its rows with their times, and every cell that a rule reads later.
+
+    `rows`: only these of its rows.
+    """
     families = (OPEN_RUN, MEND, WRITER, DIGESTS, USAGE, MOVING, BROUGHT)
-    asked = ReadRequest(name, CELLS, families, rows=(Rows(times=True),), times=True)
+    asked = ReadRequest(name, CELLS, families, rows=(rows,), times=True)
     return (yield from look(asked))
 
 

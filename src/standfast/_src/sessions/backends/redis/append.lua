@@ -3,7 +3,7 @@
 -- session that is new or empty, one whose last row another program wrote, one of which a key may be gone, and one that
 -- is no longer to expire.
 -- KEYS: those of the name. ARGV: id, first ref, ttl in ms (0: none, '': as it is), how many wants, puts and writers, '1' if
--- all sessions are in one index; a want is a name and 'n' or 'v' with the value, a put a name and a value, a writer its
+-- all names of the kind are in one index, '2' if the SDK's counter counts the rows as well; a want is a name and 'n' or 'v' with the value, a put a name and a value, a writer its
 -- white space and its name; then rows.
 -- It answers with the mark, a string by itself: taking an array apart is a good part of a client's work for an append.
 local A, call = ARGV, redis.call
@@ -32,7 +32,7 @@ local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local moved = math.max(now, tonumber(about[2] or '0') + 1, tonumber(about[3] or '0') * 1000000 + 1)
 call('HSET', KEYS[1], 'updated_at', time[1], 'standfast_updated', string.format('%.0f', moved))
-if A[7] ~= '1' or top[1] ~= A[1] then -- else it is the first of the listing already
+if A[7] == '' or top[1] ~= A[1] then -- else it is the first of the listing already
   call('ZADD', KEYS[7], string.format('%.0f', math.max(now, tonumber(top[2] or '0') + 1)), A[1])
 end
 local size
@@ -49,6 +49,12 @@ for i = first_writer, first_row - 1, 2 do
   fields[#fields + 1] = '!' .. A[i]; fields[#fields + 1] = A[i + 1]
 end
 if call('HSET', KEYS[4], unpack(fields)) > 0 and is_new and #added > 0 then call('ZADD', KEYS[5], unpack(added)) end
+if A[7] == '2' then
+  -- The SDK's. What another program made of it (another type, a text) is left as it is: nothing here depends on it.
+  local count, added = redis.pcall('INCRBY', KEYS[3], #A - first_row + 1), #A - first_row + 1
+  local left = count == added and not ends and call('PTTL', KEYS[1]) or -1 -- a new one ends with the rest
+  if left > 0 then call('PEXPIRE', KEYS[3], left) end
+end
 if ends then
   local held = string.format('%.0f', math.max(ends, tonumber(cells[3] or '0'))) -- a lease may hold the cells for longer
   for i = 1, 6 do call('PEXPIREAT', KEYS[i], (i == 4 or i == 5) and held or fields[4]) end

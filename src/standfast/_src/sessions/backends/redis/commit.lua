@@ -363,6 +363,15 @@ local function expire(name, ttl, hold, touched)
   for _, key in ipairs({name.cells, name.names}) do expire_key(key, name.held) end
 end
 
+-- The SDK's counter, of rows that were ever added. What another program made of it (another type, a text) is left as it is:
+-- nothing here depends on it.
+local function count_rows(name, change)
+  local ranges, added = {change.push, change.load and change.load.rows}, 0
+  for _, part in ipairs(change.arrange and change.arrange.live or {}) do ranges[#ranges + 1] = part.new end
+  for _, range in pairs(ranges) do added = added + range[2] - range[1] + 1 end
+  if added > 0 then redis.pcall('INCRBY', name.counter, whole(added)) end
+end
+
 local function apply(change, name)
   local id, first = ARGV[change.id], 0
   if change.remove then remove(name, id) end
@@ -382,6 +391,7 @@ local function apply(change, name)
   end
   if not change.remove then write_cells(name, change) end
   if change.labels then call('HSET', name.meta, 'standfast_labels', ARGV[change.labels]) end
+  if change.whole == 1 then count_rows(name, change) end
   expire(name, change.ttl, change.hold, change.touch)
   return first
 end

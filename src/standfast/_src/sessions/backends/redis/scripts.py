@@ -251,7 +251,8 @@ def build_append(step: CommitRequest, keys: NameKeys, refs: Refs, ttl_ms: int | 
             writers[tag.writer] = None
     wants, puts, names = b"%d" % len(change.cells), b"%d" % len(change.put), b"%d" % len(writers)
     ttl = b"" if ttl_ms is None else b"%d" % ttl_ms
-    args = [keys.id, b"%d" % base, ttl, wants, puts, names, b"1" if keys.is_shared else b""]
+    shared = b"" if not keys.is_shared else b"2" if change.name.kind == "session" else b"1"
+    args = [keys.id, b"%d" % base, ttl, wants, puts, names, shared]
     for cell, value in change.cells.items():
         args += (cell_key(cell), b"n" if value is None else b"v" + value)
     for cell, value in change.put.items():
