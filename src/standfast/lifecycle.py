@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
+    from ._src.agents.context import AgentHookContext
     from ._src.agents.hooks import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase, TAgent
 
-__all__ = ["AgentHooks", "AgentHooksBase", "RunHooks", "RunHooksBase", "TAgent"]
+__all__ = ["AgentHookContext", "AgentHooks", "AgentHooksBase", "RunHooks", "RunHooksBase", "TAgent"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.models.model_settings import MCPToolChoice, ModelSettings
+    from ._src.models.model_settings import Headers, MCPToolChoice, ModelSettings, ToolChoice
 
-__all__ = ["MCPToolChoice", "ModelSettings"]
+__all__ = ["Headers", "MCPToolChoice", "ModelSettings", "ToolChoice"]
 __getattr__, __dir__ = lazy(__name__)

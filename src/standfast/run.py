@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         ToolNotFoundBehavior,
     )
     from ._src.agents.run_options import RunOptions
+    from ._src.runs.api.agent_runner import AgentRunner, get_default_agent_runner, set_default_agent_runner
     from ._src.runs.api.run_state import RunState
     from ._src.runs.api.runner import Runner
     from ._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs
 
 __all__ = [
+    "AgentRunner",
     "CallModelData",
     "CallModelInputFilter",
     "DEFAULT_MAX_TURNS",
@@ -47,5 +49,7 @@ __all__ = [
     "ToolExecutionConfig",
     "ToolNameCollisionPolicy",
     "ToolNotFoundBehavior",
+    "get_default_agent_runner",
+    "set_default_agent_runner",
 ]
 __getattr__, __dir__ = lazy(__name__)

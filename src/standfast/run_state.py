@@ -11,6 +11,7 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.runs.api.run_state import RunState
+    from ._src.runs.api.saved_context import ContextDeserializer, ContextOverride, ContextSerializer
 
-__all__ = ["RunState"]
+__all__ = ["ContextDeserializer", "ContextOverride", "ContextSerializer", "RunState"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
+    from ._src.agents.context import RunContextWrapper
+    from ._src.agents.tool_context import ToolContext
     from ._src.items.items import ToolOrigin, ToolOriginType
     from ._src.items.tool_outputs import (
         ToolOutputFileContent,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         FunctionTool,
         FunctionToolCustomDataContext,
         FunctionToolResult,
+        ToolErrorFunction,
         default_tool_error_function,
         function_tool,
         tool_namespace,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from ._src.tools.sdk_helpers import (
         DEFAULT_APPROVAL_REJECTION_MESSAGE,
         ToolFunction,
+        ToolParams,
         default_tool_timeout_error_message,
         get_function_tool_origin,
         invoke_function_tool,
@@ -83,7 +87,10 @@ __all__ = [
     "MCPToolApprovalFunctionResult",
     "MCPToolApprovalRequest",
     "ProgrammaticToolCallingTool",
+    "RunContextWrapper",
     "Tool",
+    "ToolContext",
+    "ToolErrorFunction",
     "ToolFunction",
     "ToolOrigin",
     "ToolOriginType",
@@ -93,6 +100,7 @@ __all__ = [
     "ToolOutputImageDict",
     "ToolOutputText",
     "ToolOutputTextDict",
+    "ToolParams",
     "ToolSearchTool",
     "WebSearchTool",
     "WebSearchToolImageSettings",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.chat_converter import HEADERS, ChatCmplHelpers
+    from standfast._src.models.providers.chat_converter import ChatCmplHelpers
+    from standfast._src.models.providers.headers import HEADERS, HEADERS_OVERRIDE
 
-__all__ = ["ChatCmplHelpers", "HEADERS"]
+__all__ = ["ChatCmplHelpers", "HEADERS", "HEADERS_OVERRIDE"]
 __getattr__, __dir__ = lazy(__name__)

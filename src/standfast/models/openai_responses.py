@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
+    from standfast._src.models.providers.headers import _HEADERS_OVERRIDE
     from standfast._src.models.providers.responses_converter import ConvertedTools, Converter
     from standfast._src.models.providers.responses_model import OpenAIResponsesModel
     from standfast._src.models.providers.websocket_names import (
@@ -25,5 +26,6 @@ __all__ = [
     "OpenAIResponsesWSModel",
     "OpenAIResponsesWebSocketOptions",
     "ResponsesWebSocketError",
+    "_HEADERS_OVERRIDE",
 ]
 __getattr__, __dir__ = lazy(__name__)

@@ -47,6 +47,13 @@ OnHandoffWithoutInput = Callable[[RunContextWrapper[Any]], Any]
 class Handoff(Generic[TContext, TAgent]):
     """A way to another agent. `handoff` makes one for a fixed agent; use this class to choose the agent at run time."""
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, params):  # the second parameter has a default, as for type checkers
+            if not isinstance(params, tuple) and len(cls.__parameters__) == 2:
+                params = (params, Any)
+            return super().__class_getitem__(params)
+
     tool_name: str
     """The name the model calls."""
 

@@ -30,6 +30,13 @@ else:
 class RunHooksBase(Generic[TContext, TAgent]):
     """Called for every agent of a run."""
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, params):  # the second parameter has a default, as for type checkers
+            if not isinstance(params, tuple) and len(cls.__parameters__) == 2:
+                params = (params, Any)
+            return super().__class_getitem__(params)
+
     async def on_llm_start(
         self, context: RunContextWrapper[TContext], agent: TAgent, system_prompt: str | None, input_items: list[Item]
     ) -> None:

@@ -22,4 +22,4 @@ class RunOptions(TypedDict, Generic[TContext], total=False):
     auto_previous_response_id: bool
     conversation_id: str | None
     session: Session | None
-    error_handlers: RunErrorHandlers[TContext] | None
+    error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None

@@ -89,12 +89,12 @@ ABSENT: dict[str, Kind] = {
     ),
     "machinery of the SDK's own loop": Kind(
         ("agent_tool_state", "models.chatcmpl_stream_handler", "tracing.model_tracing"),
-        "AgentRunner ReattachedTrace TraceState create_trace_for_run "
+        "ReattachedTrace TraceState create_trace_for_run "
         "ensure_function_tool_supports_responses_only_features ensure_tool_choice_supports_backend "
-        "get_default_agent_runner get_function_tool_responses_only_features get_model_tracing_impl "
+        "get_function_tool_responses_only_features get_model_tracing_impl "
         "has_required_tool_search_surface has_responses_tool_search_surface include_task_and_turn_spans "
         "is_required_tool_search_surface is_responses_tool_search_surface prune_orphaned_tool_search_tools "
-        "reattach_trace set_default_agent_runner validate_responses_programmatic_tool_calling_configuration "
+        "reattach_trace validate_responses_programmatic_tool_calling_configuration "
         "validate_responses_tool_search_configuration with_function_tool_failure_error_handler",
         "It is no part of that package's documented use; hooks, filters and a Model of your own reach the same places.",
     ),

@@ -69,6 +69,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "_src.tools.sdk_helpers": (
         "DEFAULT_APPROVAL_REJECTION_MESSAGE",
         "ToolFunction",
+        "ToolParams",
         "default_tool_timeout_error_message",
         "get_function_tool_origin",
         "invoke_function_tool",
@@ -114,11 +115,19 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "is_official_openai_base_url",
         "is_official_openai_client",
     ),
-    "_src.models.providers.chat_converter": (
-        "ChatCmplHelpers",
-        "HEADERS",
-    ),
+    "_src.models.providers.chat_converter": ("ChatCmplHelpers",),
+    "_src.models.providers.headers": ("HEADERS", "HEADERS_OVERRIDE", "_HEADERS_OVERRIDE"),
     "_src.models.providers.responses_converter": ("ConvertedTools",),
+    "_src.runs.api.agent_runner": (
+        "AgentRunner",
+        "get_default_agent_runner",
+        "set_default_agent_runner",
+    ),
+    "_src.runs.api.saved_context": (
+        "ContextDeserializer",
+        "ContextOverride",
+        "ContextSerializer",
+    ),
     "_src.models.providers.websocket_names": ("ResponsesWebSocketError",),
     "_src.models.providers.registration": (
         "OPENAI_HARNESS_ID_TRACE_METADATA_KEY",
@@ -134,7 +143,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     "_src.agents.handoffs": ("remove_all_tools",),
     "_src.models.default_models": ("OPENAI_DEFAULT_MODEL_ENV_VARIABLE_NAME", "gpt_5_reasoning_settings_required"),
     "_src.agents.default_models": ("get_default_model", "get_default_model_settings", "is_gpt_5_default"),
-    "_src.models.model_settings": ("MCPToolChoice",),
+    "_src.models.model_settings": ("Headers", "MCPToolChoice", "ToolChoice"),
     "_src.items.usage": (
         "RequestUsage",
         "deserialize_usage",
@@ -146,7 +155,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     ),
     "_src.agents.run_config": ("DEFAULT_MAX_TURNS",),
     "_src.tools.docstrings": ("DocstringStyle",),
-    "_src.tools.function_tool": ("tool",),
+    "_src.tools.function_tool": ("ToolErrorFunction", "tool"),
     "_src.tools.schema": ("FuncSchema", "function_schema"),
     "_src.models.providers.item_types": (
         "TResponse",

@@ -11,12 +11,13 @@ DOORS: dict[str, str] = {
     "ToolInputGuardrail ToolInputGuardrailData ToolInputGuardrailResult ToolOutputGuardrail ToolOutputGuardrailData "
     "ToolOutputGuardrailResult tool_input_guardrail tool_output_guardrail",
     "tool": "CodeInterpreterTool CustomTool CustomToolApprovalFunction CustomToolCustomDataContext "
-    "CustomToolCustomDataExtractor CustomToolExecutor CustomToolOnApprovalFunction CustomToolOnApprovalFunctionResult "
-    "DEFAULT_APPROVAL_REJECTION_MESSAGE FileSearchTool FunctionTool ProgrammaticToolCallingTool "
-    "FunctionToolCustomDataContext FunctionToolResult HostedMCPTool ImageGenerationTool ImageGenerationToolConfig "
-    "MCPToolApprovalFunction MCPToolApprovalFunctionResult MCPToolApprovalRequest Tool ToolFunction ToolOrigin "
+    "CustomToolCustomDataExtractor CustomToolExecutor CustomToolOnApprovalFunction "
+    "CustomToolOnApprovalFunctionResult DEFAULT_APPROVAL_REJECTION_MESSAGE FileSearchTool FunctionTool "
+    "FunctionToolCustomDataContext FunctionToolResult HostedMCPTool ImageGenerationTool "
+    "ImageGenerationToolConfig MCPToolApprovalFunction MCPToolApprovalFunctionResult MCPToolApprovalRequest "
+    "ProgrammaticToolCallingTool RunContextWrapper Tool ToolContext ToolErrorFunction ToolFunction ToolOrigin "
     "ToolOriginType ToolOutputFileContent ToolOutputFileContentDict ToolOutputImage ToolOutputImageDict "
-    "ToolOutputText ToolOutputTextDict ToolSearchTool WebSearchTool WebSearchToolImageSettings "
+    "ToolOutputText ToolOutputTextDict ToolParams ToolSearchTool WebSearchTool WebSearchToolImageSettings "
     "default_tool_error_function default_tool_timeout_error_message function_tool get_function_tool_origin "
     "invoke_function_tool maybe_invoke_function_tool_failure_error_function "
     "resolve_function_tool_failure_error_function set_function_tool_failure_error_function tool_namespace",
@@ -26,21 +27,22 @@ DOORS: dict[str, str] = {
     "OutputGuardrailBlockedMessageArgs OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig "
     "RunOptions ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy "
     "ToolNotFoundBehavior",
-    "run": "CallModelData CallModelInputFilter DEFAULT_MAX_TURNS ModelInputData OutputGuardrailBlockedMessageArgs "
-    "OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig RunContextWrapper RunOptions RunState "
-    "Runner ToolErrorFormatter ToolErrorFormatterArgs ToolExecutionConfig ToolNameCollisionPolicy "
-    "ToolNotFoundBehavior",
+    "run": "AgentRunner CallModelData CallModelInputFilter DEFAULT_MAX_TURNS ModelInputData "
+    "OutputGuardrailBlockedMessageArgs OutputGuardrailBlockedMessageFormatter ReasoningItemIdPolicy RunConfig "
+    "RunContextWrapper RunOptions RunState Runner ToolErrorFormatter ToolErrorFormatterArgs "
+    "ToolExecutionConfig ToolNameCollisionPolicy ToolNotFoundBehavior get_default_agent_runner "
+    "set_default_agent_runner",
     "result": "AgentToolInvocation RunResult RunResultBase RunResultStreaming",
     "prompts": "DynamicPromptFunction GenerateDynamicPromptData Prompt PromptUtil",
     "models.openai_responses": "ConvertedTools Converter OpenAIResponsesModel OpenAIResponsesWSModel "
-    "OpenAIResponsesWebSocketOptions ResponsesWebSocketError",
+    "OpenAIResponsesWebSocketOptions ResponsesWebSocketError _HEADERS_OVERRIDE",
     "models.openai_client_utils": "is_official_openai_base_url is_official_openai_client",
     "models.openai_agent_registration": "OPENAI_HARNESS_ID_TRACE_METADATA_KEY OpenAIAgentRegistrationConfig "
     "ResolvedOpenAIAgentRegistrationConfig add_openai_harness_id_to_metadata "
     "get_default_openai_agent_registration_config resolve_openai_agent_registration_config "
     "resolve_openai_harness_id_for_model_provider set_default_openai_agent_registration_config",
     "models.fake_id": "FAKE_RESPONSES_ID",
-    "models.chatcmpl_helpers": "ChatCmplHelpers HEADERS",
+    "models.chatcmpl_helpers": "ChatCmplHelpers HEADERS HEADERS_OVERRIDE",
     "models.chatcmpl_converter": "Converter",
     "memory.session_settings": "SessionSettings coerce_session_settings resolve_session_limit",
     "memory.openai_responses_compaction_session": "DEFAULT_COMPACTION_THRESHOLD OpenAIResponsesCompactionSession "
@@ -48,7 +50,7 @@ DOORS: dict[str, str] = {
     "logger": "log_model_action_debug log_model_action_error log_model_action_warning log_model_and_tool_action_debug "
     "log_model_and_tool_action_error log_model_and_tool_action_warning log_model_and_tool_data_warning "
     "log_tool_action_debug log_tool_action_error log_tool_action_warning logger",
-    "lifecycle": "AgentHooks AgentHooksBase RunHooks RunHooksBase TAgent",
+    "lifecycle": "AgentHookContext AgentHooks AgentHooksBase RunHooks RunHooksBase TAgent",
     "items": "CompactionItem HandoffCallItem HandoffOutputItem InputItem ItemHelpers MCPApprovalRequestItem "
     "MCPApprovalResponseItem MCPListToolsItem MessageOutputItem ModelResponse ReasoningItem RunItem RunItemBase "
     "TResponseInputItem TResponse TResponseOutputItem TResponseStreamEvent ToolApprovalItem ToolApprovalRawItem "
@@ -72,7 +74,7 @@ DOORS: dict[str, str] = {
     "decorators": "function_tool input_guardrail output_guardrail tool tool_input_guardrail tool_output_guardrail",
     "repl": "run_demo_loop",
     "run_error_handlers": "RunErrorData RunErrorHandler RunErrorHandlerInput RunErrorHandlerResult RunErrorHandlers",
-    "run_state": "RunState",
+    "run_state": "ContextDeserializer ContextOverride ContextSerializer RunState",
     "stream_events": "AgentUpdatedStreamEvent RawResponsesStreamEvent RunItemStreamEvent StreamEvent",
     "usage": "RequestUsage Usage deserialize_usage model_usage_to_span_usage serialize_usage task_usage_to_span_data "
     "total_usage_to_span_metadata turn_usage_to_span_data",
@@ -91,7 +93,7 @@ DOORS: dict[str, str] = {
     "guardrail": "GuardrailFunctionOutput InputGuardrail InputGuardrailResult OutputGuardrail OutputGuardrailResult "
     "input_guardrail output_guardrail",
     "agent_output": "AgentOutputSchema AgentOutputSchemaBase",
-    "model_settings": "MCPToolChoice ModelSettings",
+    "model_settings": "Headers MCPToolChoice ModelSettings ToolChoice",
     "retry": "ModelRetryAdvice ModelRetryAdviceRequest ModelRetryBackoffSettings ModelRetryNormalizedError "
     "ModelRetrySettings RetryDecision RetryPolicy RetryPolicyContext retry_policies",
     "run_context": "AgentHookContext RunContextWrapper TContext",

@@ -25,7 +25,11 @@ class MCPToolChoice:
     name: str
 
 
+Headers: TypeAlias = Mapping[str, Any]
+"""Headers of a request: text, or openai's `Omit` for a header to leave out."""
+
 ToolChoice: TypeAlias = Literal["auto", "required", "none"] | str | MCPToolChoice | None
+"""Choice between the tools of a request."""
 
 
 @dataclass
@@ -56,7 +60,7 @@ class ModelSettings:
     top_logprobs: int | None = None
     extra_query: Mapping[str, Any] | None = None
     extra_body: Any | None = None
-    extra_headers: Mapping[str, Any] | None = None
+    extra_headers: Headers | None = None
     extra_args: dict[str, Any] | None = None
     retry: ModelRetrySettings | None = None
     context_management: list[Any] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.tool_context import ToolContext
@@ -14,7 +14,14 @@ from standfast._src.tools.refusal_texts import REJECTED
 DEFAULT_APPROVAL_REJECTION_MESSAGE = REJECTED
 """Text for the model about a call rejected without a message."""
 
-ToolFunction = Callable[..., Any]
+ToolParams = ParamSpec("ToolParams")
+"""Parameters of a function that becomes a tool, as the model gives them."""
+
+ToolFunction = (
+    Callable[ToolParams, Any]
+    | Callable[Concatenate[RunContextWrapper[Any], ToolParams], Any]
+    | Callable[Concatenate[ToolContext[Any], ToolParams], Any]
+)
 """A Python function that can be made a tool."""
 
 

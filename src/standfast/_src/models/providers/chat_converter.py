@@ -82,7 +82,3 @@ class ChatCmplHelpers:
         if wanted is None:
             wanted = True if cls.is_openai(client) else None
         return None if wanted is None else {"include_usage": wanted}
-
-
-HEADERS: dict[str, str] = {"User-Agent": "standfast/python"}
-"""Headers that tell a provider who asks."""

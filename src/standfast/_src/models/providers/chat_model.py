@@ -20,6 +20,7 @@ from standfast._src.items.usage import Usage
 from standfast._src.models.chat_format import WITHOUT_EFFECT, assistant_items, request as wire_request
 from standfast._src.models.chat_stream import ChatStream, Event
 from standfast._src.models.interface import ModelRequest
+from standfast._src.models.providers.headers import HEADERS_OVERRIDE, override_headers
 from standfast._src.models.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ class OpenAIChatCompletionsModel(OpenAIModel):
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """The whole reply, or an error."""
         client = self._client_for(request)
-        arguments = wire_request(self.model, request, newer_limits=_is_official(client))
+        arguments = override_headers(
+            wire_request(self.model, request, newer_limits=_is_official(client)), HEADERS_OVERRIDE
+        )
         try:
             completion: Any = await client.chat.completions.create(**arguments)
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
@@ -55,7 +58,9 @@ class OpenAIChatCompletionsModel(OpenAIModel):
     async def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
         """The reply as Responses events. Ends after `response.completed`; every other end is an error."""
         client = self._client_for(request)
-        arguments = wire_request(self.model, request, stream=True, newer_limits=_is_official(client))
+        arguments = override_headers(
+            wire_request(self.model, request, stream=True, newer_limits=_is_official(client)), HEADERS_OVERRIDE
+        )
         stream: Any = await client.chat.completions.create(**arguments, stream=True)
         assembly = ChatStream(new_call_id=_new_call_id)
         to_typed = _event_types()

@@ -26,6 +26,7 @@ from standfast._src.models.outcome_query import (
     is_answered,
 )
 from standfast._src.models.providers.client import ClientSource
+from standfast._src.models.providers.headers import _HEADERS_OVERRIDE, override_headers
 from standfast._src.models.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 from standfast._src.models.responses_format import WITHOUT_EFFECT, input_param, request as wire_request
 from standfast._src.models.stream_assembly import reply_failed
@@ -68,6 +69,7 @@ class OpenAIResponsesModel(OpenAIModel):
     async def respond(self, request: ModelRequest) -> ModelResponse:
         """The whole reply, or an error."""
         arguments = wire_request(self._model_for(request.prompt), request)
+        arguments = override_headers(arguments, _HEADERS_OVERRIDE)
         try:
             response = await _create(self._client_for(request), arguments)
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
@@ -80,6 +82,7 @@ class OpenAIResponsesModel(OpenAIModel):
     async def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
         """The events of the reply. Ends after `response.completed`; every other end is an error."""
         arguments = wire_request(self._model_for(request.prompt), request)
+        arguments = override_headers(arguments, _HEADERS_OVERRIDE)
         stream: Any = await _create(self._client_for(request), {**arguments, "stream": True})
         watch = _Watch(stream)
         try:

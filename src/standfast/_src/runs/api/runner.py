@@ -7,8 +7,6 @@ of its own thread.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -20,8 +18,15 @@ from standfast._src.agents.context import RunContextWrapper, TContext, wrapper_o
 from standfast._src.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast._src.agents.hooks import RunHooksBase, check_hooks
 from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
-from standfast._src.base.errors import NotFoundError, RunClaimedError, UserError
+from standfast._src.base.errors import NotFoundError, UserError
 from standfast._src.base.json_values import Item
+from standfast._src.runs.api.agent_runner import (
+    execute,
+    execute_attempt,
+    get_default_agent_runner,
+    start_streamed,
+    state_of,
+)
 from standfast._src.runs.api.arguments import StartOptions, default_provider, named_agents, start
 from standfast._src.runs.api.run_state import RunState
 from standfast._src.runs.api.saved_context import wrap_context
@@ -31,11 +36,9 @@ from standfast._src.runs.engine.run_store import RunStore, RunSummary, SavedRun
 from standfast._src.runs.loop.active_runs import HAND_OVER_S, hand_over_all
 from standfast._src.runs.loop.agent_graph import AgentGraph
 from standfast._src.runs.loop.conversation_owner import owner_of, owner_on_resume
-from standfast._src.runs.loop.event_queue import EventQueue
 from standfast._src.runs.loop.result import RunResult, RunResultStreaming
 from standfast._src.runs.loop.run_attempt import RunAttempt
 from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments, usage_of
-from standfast._src.runs.loop.thread_loop import run_on_thread_loop
 from standfast._src.runs.persistence.pending_items import unsent_items
 from standfast._src.runs.persistence.resume_checks import check_saved, refuse_to_delete
 from standfast._src.runs.persistence.session_lock import run_store_of
@@ -43,11 +46,6 @@ from standfast._src.runs.recovery.recover import Bounds, Recovery, RecoveryRepor
 from standfast._src.runs.recovery.run_updates import RunUpdate
 from standfast._src.runs.recovery.watch import POLL_S, WAIT_S, watch
 from standfast._src.sessions.protocol import Session
-
-
-class UserLoopError(UserError, RuntimeError):
-    """A synchronous call inside an event loop, or the other way round."""
-
 
 AS_SAVED: Any = object()
 """What `max_turns` of a resume is if nobody says it."""
@@ -78,12 +76,12 @@ class Runner:
         was done (`run_data`) and, as `run_state`, the run to go on with.
         """
         # fmt: off
-        options = StartOptions(
-            context, max_turns, hooks, run_config, error_handlers, previous_response_id, auto_previous_response_id,
-            conversation_id, session,
+        return await get_default_agent_runner().run(
+            starting_agent, input, context=context, max_turns=max_turns, hooks=hooks, run_config=run_config,
+            error_handlers=error_handlers, previous_response_id=previous_response_id,
+            auto_previous_response_id=auto_previous_response_id, conversation_id=conversation_id, session=session,
         )
         # fmt: on
-        return await _run(starting_agent, input, options)
 
     @classmethod
     def run_sync(
@@ -102,17 +100,13 @@ class Runner:
         session: Session | None = None,
     ) -> RunResult[RunState[TContext]]:
         """`run`, for code without an event loop. Ctrl-C stops the run in order and is raised."""
-        if asyncio._get_running_loop() is not None:
-            raise UserLoopError(
-                "run_sync was called where an event loop is running", "Use `await Runner.run(...)` there."
-            )
         # fmt: off
-        options = StartOptions(
-            context, max_turns, hooks, run_config, error_handlers, previous_response_id, auto_previous_response_id,
-            conversation_id, session,
+        return get_default_agent_runner().run_sync(
+            starting_agent, input, context=context, max_turns=max_turns, hooks=hooks, run_config=run_config,
+            error_handlers=error_handlers, previous_response_id=previous_response_id,
+            auto_previous_response_id=auto_previous_response_id, conversation_id=conversation_id, session=session,
         )
         # fmt: on
-        return run_on_thread_loop(_run(starting_agent, input, options))
 
     @classmethod
     def run_streamed(
@@ -135,20 +129,13 @@ class Runner:
         It runs to its end whether or not anybody watches. Errors of the arguments are raised here, all others by the
         iteration.
         """
-        check_hooks(hooks)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise UserLoopError(
-                "run_streamed needs a running event loop", "Call it inside an async function."
-            ) from None
         # fmt: off
-        options = StartOptions(
-            context, max_turns, hooks, run_config, error_handlers, previous_response_id, auto_previous_response_id,
-            conversation_id, session,
+        return get_default_agent_runner().run_streamed(
+            starting_agent, input, context=context, max_turns=max_turns, hooks=hooks, run_config=run_config,
+            error_handlers=error_handlers, previous_response_id=previous_response_id,
+            auto_previous_response_id=auto_previous_response_id, conversation_id=conversation_id, session=session,
         )
         # fmt: on
-        return _start_streamed(starting_agent, input, options)
 
     # --- saved runs --------------------------------------------------------------------------------------------------
 
@@ -175,7 +162,7 @@ class Runner:
         whole run, the turns before included; left out, it stays what it was.
         """
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
-        return await _run(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
+        return await execute(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
     async def resume_streamed(
@@ -194,7 +181,7 @@ class Runner:
     ) -> RunResultStreaming[RunState[TContext]]:
         """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does."""
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
-        return _start_streamed(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
+        return start_streamed(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
     async def result(
@@ -216,7 +203,7 @@ class Runner:
         owner = owner_of(session if ending_of(saved) is not None else None, None, None, False)
         attempt = _attempt_without_model(starting_agent, wrapper_of(context), store, owner, session)
         await attempt.look_at(saved)
-        return RunResult(attempt, partial(_state_of, attempt))
+        return RunResult(attempt, partial(state_of, attempt))
 
     @classmethod
     def watch(
@@ -282,7 +269,7 @@ class Runner:
             options = StartOptions(context, AS_SAVED, hooks, config, error_handlers, session=session, beside=beside)
             state, options, resumed = await _to_resume(agent, summary.run_id, at, options)
             attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
-            return attempt, partial(_execute_attempt, attempt, state)
+            return attempt, partial(execute_attempt, attempt, state)
 
         bounds = Bounds(limit, concurrency, timeout_s)
         return await Recovery(given, store, sessions, take, bounds).make()
@@ -379,16 +366,6 @@ class Runner:
 # --- from arguments to an attempt ------------------------------------------------------------------------------------
 
 
-def _start_streamed(
-    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: StartOptions, resumed: ResumedRun | None = None
-) -> RunResultStreaming[RunState[Any]]:
-    events = EventQueue()
-    attempt = start(agent, given, options, events=events, resumed=resumed)
-    result = RunResultStreaming(attempt, events, partial(_state_of, attempt))
-    result._start(partial(_execute_attempt, attempt, given))
-    return result
-
-
 async def _to_resume(
     agent: Agent[Any], run_id: str, run_store: RunStore | None, options: StartOptions, takeover: bool = False
 ) -> tuple[RunState[Any], StartOptions, ResumedRun]:
@@ -405,56 +382,14 @@ async def _to_resume(
     return state, options._replace(session=owned, max_turns=run.spec.max_turns), resumed
 
 
-async def _run(
-    agent: Agent[Any], given: str | list[Item] | RunState[Any], options: StartOptions, resumed: ResumedRun | None = None
-) -> RunResult[RunState[Any]]:
-    return await _execute_attempt(start(agent, given, options, resumed=resumed), given)
-
-
 async def deliver(
     agent: Agent[Any], run_id: str, given: str | list[Item] | None, options: StartOptions, run_store: RunStore | None
 ) -> RunResult[RunState[Any]]:
     """Start a run under its id, wherever it has got to; without input, resume the saved run of that id."""
     if given is None:
-        return await _run(agent, *await _to_resume(agent, run_id, run_store, options._replace(max_turns=AS_SAVED)))
+        return await execute(agent, *await _to_resume(agent, run_id, run_store, options._replace(max_turns=AS_SAVED)))
     config = replace(coerce_run_config(options.run_config), run_id=run_id)
-    return await _run(agent, given, options._replace(run_config=config))
-
-
-async def _execute_attempt(attempt: RunAttempt, given: str | list[Item] | RunState[Any]) -> RunResult[RunState[Any]]:
-    state = given if isinstance(given, RunState) else None
-    if state is not None:
-        if state._is_busy:
-            raise RunClaimedError(
-                f"run {state.run_id!r} is being resumed already", "Wait for it; a saved run is consumed once."
-            )
-        state._is_busy = True
-    try:
-        await attempt.execute()
-    except BaseException as error:
-        if attempt.is_open or state is not None:
-            # Before a run is opened there is nothing to go on with but what the caller has: a state made of its input
-            # alone would take the place of whatever is saved under its name.
-            carried = _state_of(attempt) if attempt.is_open else state
-            with contextlib.suppress(AttributeError):
-                error.run_state = carried  # type: ignore[attr-defined]  # any error may carry it
-        raise
-    finally:
-        if state is not None:
-            state._is_busy = False
-            if attempt.is_open:  # the same object, resumed again, goes on from here
-                run, revision, scope = attempt.run, attempt.revision, attempt.scope
-                state._saved = replace(state._saved, run=run, revision=revision, scope=scope)
-    return RunResult(attempt, partial(_state_of, attempt))
-
-
-def _state_of(attempt: RunAttempt) -> RunState[Any]:
-    wrapper, scope = attempt.scope.wrapper, attempt.scope
-    book = ApprovalBook.from_decisions(wrapper.approvals.decisions())
-    copy = RunContextWrapper(wrapper.context, wrapper.usage.copy(), approvals=book)
-    return RunState._from_saved(
-        ResumedRun(attempt.run, attempt.revision, scope.store, scope=scope), copy, scope.graph.start
-    )
+    return await execute(agent, given, options._replace(run_config=config))
 
 
 # --- saved runs ------------------------------------------------------------------------------------------------------

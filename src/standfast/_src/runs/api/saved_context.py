@@ -24,7 +24,13 @@ from standfast._src.runs.engine.run import Run
 from standfast._src.runs.loop.run_scope import usage_of
 
 ContextSerializer = Callable[[Any], Mapping[str, Any]]
+"""Function that makes JSON values of a context."""
+
 ContextDeserializer = Callable[[Mapping[str, Any]], Any]
+"""Function that makes a context of what a `ContextSerializer` returned."""
+
+ContextOverride = Mapping[str, Any] | RunContextWrapper[Any]
+"""Context to use in place of the saved one."""
 
 
 def saved_context(context: object, serializer: ContextSerializer | None, strict: bool) -> SavedContext:
