@@ -10,15 +10,18 @@ from ._src.exports.lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._kits.operators.backlog import Backlog
     from ._kits.operators.copy_sessions import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
     from ._kits.operators.doctor.checks import Examination, examine_store
     from ._kits.operators.doctor.findings import Finding
     from ._kits.operators.doctor.repair import FixReport, SessionFix, mend_store, undo_mend
     from ._kits.operators.export_markdown import session_markdown
     from ._kits.operators.export_session import export_session, import_session
+    from ._kits.operators.hold_runs import RunsHeld
     from ._kits.operators.open_store import open_store, register_store
     from ._kits.operators.prices import Price, price_of, price_of_run
-    from ._kits.operators.run_view import CallView, DecisionView, RunView
+    from ._kits.operators.run_view import CallView, DecisionView, HoldView, RunView
+    from ._kits.operators.run_worker import RunWorker
     from ._kits.operators.store import (
         Layout,
         RunListing,
@@ -412,6 +415,7 @@ __all__ = [
     "AppendGapError",
     "ApprovalError",
     "AsyncSQLiteSession",
+    "Backlog",
     "BrokenItem",
     "CallBegan",
     "CallEnded",
@@ -481,6 +485,7 @@ __all__ = [
     "HasTimes",
     "Head",
     "Hit",
+    "HoldView",
     "Holder",
     "HostedMCPTool",
     "ImageGenerationTool",
@@ -614,7 +619,9 @@ __all__ = [
     "RunUpdate",
     "RunUsage",
     "RunView",
+    "RunWorker",
     "Runner",
+    "RunsHeld",
     "SQLAlchemySession",
     "SQLiteSession",
     "SavedRun",

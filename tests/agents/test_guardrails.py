@@ -67,7 +67,7 @@ async def test_guardrail_functions_may_be_sync_or_async():
 async def test_something_that_is_no_verdict_is_refused():
     with pytest.raises(UserError, match="no verdict"):
         await InputGuardrail(lambda ctx, agent, value: True).run("agent", "hi", CTX)  # type: ignore[arg-type,return-value]
-    with pytest.raises(UserError, match="is a int"):
+    with pytest.raises(UserError, match="is an int"):
         await InputGuardrail(3).run("agent", "hi", CTX)  # type: ignore[arg-type]
 
 

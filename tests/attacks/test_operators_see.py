@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from standfast import (
     Agent,
     InMemorySession,
+    LeaseLostError,
     RedisSession,
     RunConfig,
     Runner,
@@ -26,9 +27,10 @@ from standfast import (
     function_tool,
     repair_history,
 )
-from standfast._src.base.operational_events import EVENTS
+from standfast._src.base.operational_events import EVENTS, MEASURES
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
 from tests.helpers import servers
+from tests.helpers.children import program
 
 SECRET = "my-secret-word"
 PAGE = Path(__file__).parents[2] / "docs/how-to/trace-runs.md"
@@ -232,6 +234,132 @@ async def test_a_retry_behind_the_back_of_the_run(seen: Seen) -> None:
     await session.close()
     assert told_in_the_tool
     assert seen.events("store_retried")
+
+
+async def test_a_run_that_lost_its_session(seen: Seen) -> None:
+    session = InMemorySession("s")
+
+    @function_tool
+    async def pay(why: str) -> str:
+        """Stand still while an operator takes the session away."""
+        await session.revoke_lease()
+        return SECRET
+
+    agent: Agent[Any] = Agent(name="A", tools=[pay], model=ScriptedModel([ASKED, final(SECRET)]))
+    with pytest.raises(LeaseLostError):
+        await Runner.run(agent, SECRET, session=session, run_config=seen.config(run_id="r1"))
+    seen.check_one("lease_lost", "r1", "LeaseLostError")
+
+
+async def crashed(session: InMemorySession) -> None:
+    """Leave a run as a worker leaves it that dies in its tool: by the store, not by the run."""
+    begun = asyncio.Event()
+
+    @function_tool
+    async def pay(why: str) -> str:
+        """Pay."""
+        begun.set()
+        await asyncio.Event().wait()
+        return SECRET
+
+    agent: Agent[Any] = Agent(name="A", tools=[pay], model=ScriptedModel([ASKED]))
+    config = RunConfig(run_id="gone")
+    running = asyncio.create_task(Runner.run(agent, SECRET, session=session, run_config=config))
+    await begun.wait()
+    await session.revoke_lease()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_run_of_a_crashed_worker_that_is_settled(seen: Seen) -> None:
+    session = InMemorySession("s")
+    await crashed(session)
+    await Runner.run(speaker(), SECRET, session=session, run_config=seen.config(run_id="r2", unfinished="settle"))
+    seen.check_one("run_settled", "gone", "r2")
+
+
+async def test_a_message_that_is_refused(seen: Seen) -> None:
+    session = InMemorySession("s")
+    lease = await session.lease(ttl_s=60, wait_s=0, holder="the other worker")
+    with pytest.raises(SessionBusyError):
+        await Runner.run(speaker(), SECRET, session=session, run_config=seen.config(lease_wait_s=0.0))
+    (line,) = seen.lines("message_refused")
+    assert "'s'" in line
+    assert "the other worker" in line
+    await lease.release()
+
+
+async def test_a_run_that_is_recovered(seen: Seen) -> None:
+    session = InMemorySession("s")
+    await crashed(session)
+    report = await Runner.recover([payer(final(SECRET))], sessions=lambda name: session)
+    assert [one.outcome for one in report.runs] == ["continued"]
+    (line,) = seen.lines("run_recovered")
+    assert line == "run gone was recovered: continued"
+
+
+METRICS = """
+    import asyncio, sys
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+
+    from standfast import Agent, InMemorySession, RunConfig, Runner, SessionBusyError, SQLiteSession, function_tool
+    from standfast import open_store
+    from standfast._src.base.operational_events import EVENTS, emit
+    from standfast.testing import ScriptedModel, function_call
+
+    @function_tool(needs_approval=True)
+    async def pay(why: str) -> str:
+        "Pay."
+        return why
+
+    async def main():
+        for run_id in ("waits", "decided"):
+            script = [[function_call("pay", {"why": "x"}, call_id="c")]]
+            agent = Agent(name="A", tools=[pay], model=ScriptedModel(script))
+            config = RunConfig(run_id=run_id)
+            await Runner.run(agent, "Pay.", session=SQLiteSession(run_id, sys.argv[1]), run_config=config)
+        async with open_store(sys.argv[1]) as store:
+            await store.decide("decided", "c", True, by="Ada")
+            await store.backlog()
+        for event in EVENTS:
+            facts = "holder seconds session what before run status found done count store reason by outcome".split()
+            emit(event, **dict.fromkeys(facts, 1))
+
+    asyncio.run(main())
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    for metric in scope.metrics:
+        for point in metric.data.data_points:
+            if metric.name.startswith("standfast."):
+                age = metric.name.endswith("age")
+                value = "some" if age and point.value > 0 else point.value
+                print(metric.name, metric.unit, value, point.attributes.get("standfast.event", ""))
+"""
+
+
+def test_every_metric_is_seen_with_its_value(tmp_path: Path) -> None:
+    child = program(METRICS, tmp_path / "talks.db")
+    said, _ = child.communicate(timeout=300)
+    assert child.returncode == 0
+    lines = {line.strip() for line in said.splitlines()}
+    assert {
+        "standfast.runs.waiting {run} 1",
+        "standfast.runs.waiting.age s some",
+        "standfast.approvals.waiting {call} 1",
+    } <= lines
+    counted = {line.split()[-1] for line in lines if line.startswith("standfast.events {event} 1 ")}
+    assert counted == set(EVENTS)
+    table = (PAGE.parent / "log-and-alert.md").read_text("utf-8")
+    assert all(f"`{name}`" in table for name in (*MEASURES, "standfast.events"))
+
+
+def test_every_event_has_a_test_that_sees_it_fire() -> None:
+    here = Path(__file__).read_text("utf-8")
+    assert [name for name in EVENTS if f'("{name}"' not in here] == []
 
 
 def test_the_page_on_tracing_lists_every_event() -> None:

@@ -75,7 +75,7 @@ def closed_port() -> int:
         ("sessions show talks.db evil --after nonsense", 3, "no cursor"),
         ("sessions show talks.db evil --after 1.a.b --before 2.a.b", 2, "not allowed with"),
         ("sessions ls talks.db --after nonsense", 3, "no cursor"),
-        ("sessions ls talks.db --since yesterday", 2, "no length of time"),
+        ("sessions ls talks.db --since yesterday", 2, "not a length of time"),
         ("sessions search talks.db x --after nonsense", 3, "no cursor"),
         ("runs show talks.db nothing", 3, "there is no run: 'nothing'"),
         ("runs result talks.db nothing", 3, "there is no run"),

@@ -197,7 +197,7 @@ async def test_a_server_of_ones_own_is_talked_to_by_its_address(tmp_path: Path) 
         ((), "OPENAI_API_KEY is not set", 2),
         (("nowhere:agent",), "the module 'nowhere' cannot be imported", 2),
         (("slow:nothing",), "has no 'nothing'", 2),
-        (("slow:not_an_agent",), "is a int and no agent", 2),
+        (("slow:not_an_agent",), "is an int and no agent", 2),
         (("slow",), "names no agent", 2),
         (("--demo", "--model", "x"), "--demo brings an agent of its own", 2),
         (("--demo", "--continue"), "there is no conversation", 3),

@@ -125,8 +125,9 @@ def test_wrong_words_are_usage_errors(words: tuple[str, ...], capsys: pytest.Cap
 
 
 def test_lengths_of_time_are_read() -> None:
-    assert [seconds(text) for text in ("30", "0.5", "15m", "2h", "7d", "9s")] == [30, 0.5, 900, 7200, 604800, 9]
-    for text in ("", "x", "-1", "0", "inf", "nan", "1w"):
+    read = [seconds(text) for text in ("30", "0.5", "15m", "2h", "7d", "9s", "0s", "0")]
+    assert read == [30, 0.5, 900, 7200, 604800, 9, 0, 0]
+    for text in ("", "x", "-1", "inf", "nan", "1w"):
         with pytest.raises(argparse.ArgumentTypeError):
             seconds(text)
 

@@ -297,7 +297,7 @@ def test_backoff_without_jitter_and_beyond_all_numbers():
 def test_an_override_of_nothing_is_nothing():
     assert POLICY.resolve(None) is POLICY
     assert ModelRetrySettings.coerce(POLICY) is POLICY
-    with pytest.raises(TypeError, match="cannot be a int"):
+    with pytest.raises(TypeError, match="cannot be an int"):
         ModelRetrySettings.coerce(3)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import agents
+import msgspec
 import pytest
 
 from standfast import (
@@ -35,7 +36,8 @@ from standfast._kits.operators.doctor.findings import KINDS
 from standfast._kits.operators.store import store_of
 from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
 from standfast._src.sessions.backends.sqlite import database_file as files, schema
-from standfast._src.sessions.rules.history import commit
+from standfast._src.sessions.rules.history import LEASE, commit
+from standfast._src.sessions.rules.leases import LeaseState
 from standfast._src.sessions.rules.record_repair import whole
 from standfast._src.sessions.storage import Done, KeyUpdate, Name, ReadAnswer, ReadRequest, Tag, run_program
 from standfast.testing import ScriptedModel, final, function_call
@@ -130,6 +132,25 @@ async def _lease(path: Path) -> dict[str, Any]:
     session = SQLiteSession("guest", path)
     await session.lease(ttl_s=86_400, wait_s=0, renewed=False)
     return {"clock": later, "keep": session}
+
+
+@case("numbers_went_back")
+async def _put_back(path: Path) -> dict[str, Any]:
+    """A run was saved under the second lease of its session, and the store knows of one."""
+    session = SQLiteSession("guest", path)
+    async with await session.lease(ttl_s=60, wait_s=0):
+        pass
+    await session.close()
+    await paused(path)
+    lowered = msgspec.json.encode(LeaseState(1))
+    session = SQLiteSession("guest", path)
+
+    def put_back() -> Any:
+        yield from commit([KeyUpdate(Name("session", "guest"), put={LEASE: lowered})])
+
+    await session.changed(put_back)
+    await session.close()
+    return {}
 
 
 @function_tool(needs_approval=True)

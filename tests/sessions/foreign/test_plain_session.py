@@ -167,7 +167,7 @@ async def test_a_read_that_gives_no_list_or_a_limit_that_is_none_is_refused_with
         def get_items(self) -> Any:
             return None
 
-    with pytest.raises(StoreError, match="returned a NoneType"):
+    with pytest.raises(StoreError, match="returned None"):
         await adapter(Odd()).read(None)
     with pytest.raises(InvalidLimitError):
         await adapter(Minimal()).read(-1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from standfast._kits.cli.output import Output
 from standfast._kits.operators.exit_codes import USAGE, UsageError
+from standfast._kits.operators.suggested_commands import store_command
 from standfast._src.base.digits import whole_number
 from standfast._src.base.errors import NotFoundError
 from standfast._src.base.safe_text import safe
@@ -82,7 +83,7 @@ def command(
     fixed number of words; whatever may be left out is an option, or a word could be taken for the store.
     """
     parser: Parser = commands.add_parser(name, help=help, description=description or help.capitalize() + ".")
-    parser.set_defaults(run=run, changes=changes)
+    parser.set_defaults(run=run, changes=changes, waits=store)
     if store:
         add_store(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object for each record, on lines")
@@ -101,7 +102,32 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     """The store: as the first word, as an option, or from the environment."""
     parser.add_argument("store", nargs="?", metavar="STORE", help=f"path or URL of the store (else ${VARIABLE})")
     parser.add_argument("--store", dest="store_option", metavar="STORE", help="the same, as an option")
-    parser.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds for each question (30)")
+    parser.add_argument("--timeout", type=deadline, default=30.0, metavar="S", help="seconds for each question (30)")
+
+
+def add_words(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the words behind the store, the last of which may be left out; `take_words` reads them."""
+    parser.add_argument("words", nargs="*", metavar=" ".join((*names[:-1], f"[{names[-1]}]")))
+    parser.set_defaults(word_names=names)
+
+
+def take_words(args: argparse.Namespace) -> list[str | None]:
+    """Return the words behind the store; None for an omitted last word.
+
+    The store is among them where neither --store nor the environment names one. Where one does, a word more than the
+    command takes is the store.
+    """
+    names: tuple[str, ...] = args.word_names
+    words: list[str | None] = ([args.store] if args.store else []) + list(args.words)
+    args.store = None
+    is_named = bool(args.store_option or os.environ.get(VARIABLE))
+    if words and (len(words) > len(names) or not is_named):
+        args.store = words.pop(0)
+    if not len(names) - 1 <= len(words) <= len(names):
+        wanted = " ".join(("STORE", *names[:-1], f"[{names[-1]}]"))
+        raise UsageError(f"this command takes {wanted}", "Give these words; --help says more.")
+    store_named(args)
+    return [*words, *([None] if len(words) < len(names) else [])]
 
 
 def add_page(parser: argparse.ArgumentParser, limit: int) -> None:
@@ -119,15 +145,23 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds: 30, 0.5, 15m, 2h, 7d."""
+    """A number of seconds: 30, 0.5, 0s, 15m, 2h, 7d."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
     unit = units.get(text[-1:], 0.0)
     try:
         number = float(text[:-1]) * unit if unit else float(text)
     except ValueError:
         number = -1.0
-    if not 0 < number < 1e10:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time: say 30, 0.5, 15m, 2h or 7d")
+    if not 0 <= number < 1e10:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time: say 30, 0.5, 15m, 2h or 7d")
+    return number
+
+
+def deadline(text: str) -> float:
+    """A number of seconds above zero."""
+    number = seconds(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} leaves no time: say 30, 0.5 or 15m")
     return number
 
 
@@ -180,7 +214,26 @@ async def session_id_of(store: Store, given: str) -> str:
         after = page.after
         if after is None:
             break
+    if not found:
+        await _refuse_unstored(store, given)
     return only_one("session", given, found, "standfast sessions ls")
+
+
+async def _refuse_unstored(store: Store, given: str) -> None:
+    """Refuse a session that has no record yet because a run is at its first turn."""
+    for status in ("running", "ready", "paused"):
+        after: str | None = None
+        while True:
+            page = await store.runs(status=status, after=after, limit=256)
+            for run in page.runs:
+                if run.session_id is not None and run.session_id.startswith(given):
+                    raise NotFoundError(
+                        f"session {run.session_id!r} has no record yet: run {run.run_id!r} is at work on it",
+                        f"See: {store_command('runs show', store.url, run.run_id)}",
+                    )
+            after = page.after
+            if after is None:
+                break
 
 
 async def session_of(store: Store, given: str) -> StoredSession:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVarTuple
 
-from standfast._kits.cli.arguments import VARIABLE, Commands, Parser, command, seconds
+from standfast._kits.cli.arguments import VARIABLE, Commands, Parser, command, deadline
 from standfast._kits.cli.output import Output
 from standfast._kits.operators.exit_codes import BROKE_OFF, DONE, UsageError, ending_of
 from standfast._src.agents.approvals import describe_arguments
@@ -67,7 +67,7 @@ def add(commands: Commands[Parser]) -> None:
     parser.add_argument("--store", dest="store", metavar="STORE", help=f"path or URL (else ${VARIABLE}, else {STORE})")
     parser.add_argument("--session", metavar="NAME", help="the conversation's name (else a new one)")
     parser.add_argument("--continue", dest="goes_on", action="store_true", help="go on with the latest conversation")
-    parser.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds for each question (30)")
+    parser.add_argument("--timeout", type=deadline, default=30.0, metavar="S", help="seconds for each question (30)")
 
 
 def chat(args: argparse.Namespace, out: Output) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import errno
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from standfast._kits.cli.arguments import Commands, Parser, open_named_store, seconds, session_id_of
+from standfast._kits.cli.arguments import Commands, Parser, deadline, open_named_store, seconds, session_id_of
 from standfast._kits.cli.output import Output
 from standfast._kits.operators.exit_codes import DONE, FOUND, REFUSED, BrokeOffError, UsageError
 from standfast._kits.operators.suggested_commands import command_line
@@ -36,7 +37,7 @@ def add(commands: Commands[Parser]) -> None:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=doctor, changes=False)
+    parser.set_defaults(run=doctor, changes=False, waits=True)
     # Words are told apart by hand: a first word `undo` is a command of its own, and argparse cannot do both.
     parser.add_argument("words", nargs="*", metavar="STORE SESSION", help="the store, and sessions of it (all)")
     parser.add_argument("--store", dest="store_option", metavar="STORE", help="the store; all words are sessions then")
@@ -49,9 +50,15 @@ def add(commands: Commands[Parser]) -> None:
         type=seconds,
         default=900.0,
         metavar="TIME",
-        help="mend only sessions that nobody has changed for so long (15m)",
+        help="mend only sessions without a change for so long; of a run without a lease, take so long as a sign (15m)",
     )
-    parser.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds for each question (30)")
+    parser.add_argument(
+        "--remember",
+        type=Path,
+        metavar="FILE",
+        help="keep lease numbers in FILE, and tell when they went back: the store was restored from a backup",
+    )
+    parser.add_argument("--timeout", type=deadline, default=30.0, metavar="S", help="seconds for each question (30)")
     parser.add_argument("--yes", "-y", action="store_true", help="undo: do not ask about the store that the file names")
     parser.add_argument("--json", action="store_true", help="one JSON object for each finding, on lines")
 
@@ -69,7 +76,7 @@ async def doctor(args: argparse.Namespace, out: Output) -> int:
     store = open_named_store(args, read_only=True)
     try:
         sessions = [await session_id_of(store, given) for given in words] or None
-        examination = await _examine(store, sessions, found, out)
+        examination = await _examine(store, sessions, found, out, args)
     finally:
         await store.close()
     unsolved = [one for one in found if one.level != "note" and not one.fixable]
@@ -80,16 +87,24 @@ async def doctor(args: argparse.Namespace, out: Output) -> int:
     return FOUND if unsolved or left else DONE
 
 
-async def _examine(store: Store, sessions: list[str] | None, found: list[Finding], out: Output) -> Examination:
+async def _examine(
+    store: Store, sessions: list[str] | None, found: list[Finding], out: Output, args: argparse.Namespace
+) -> Examination:
     from standfast._kits.operators.doctor.checks import examine_store
+    from standfast._kits.operators.doctor.known_numbers import KnownNumbers
 
     told: set[str] = set()
+    known = None if args.remember is None else KnownNumbers(args.remember)
     with out.progress("examining records") as progress:
-        examination = examine_store(store, sessions=sessions, progress=progress.advance)
+        examination = examine_store(
+            store, sessions=sessions, progress=progress.advance, quiet_for_s=args.quiet_for, known_numbers=known
+        )
         async for one in examination:
             found.append(one)
             _show(one, out, is_first=one.kind not in told)
             told.add(one.kind)
+    if known is not None:
+        known.remember(examination.lease_numbers)
     return examination
 
 

@@ -6,6 +6,7 @@ group's module is imported when one of its commands is used, and the libraries o
 
 from __future__ import annotations
 
+import os
 import sys
 
 from standfast._kits.cli.pipes import point_nowhere
@@ -21,7 +22,7 @@ GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`
     "sessions": ("standfast._kits.cli.sessions", "conversations: ls, show, tail, search, copy, undo, rm and more"),
     "runs": (
         "standfast._kits.cli.runs",
-        "saved runs: ls, show, result, resume, approve, reject, cancel, unlock, prune",
+        "saved runs: ls, show, result, resume, approve, reject, hold, cancel, unlock, prune",
     ),
     "verify": ("standfast._kits.cli.verify", "whether a store keeps the contract, in a scratch name space of it"),
     "doctor": ("standfast._kits.cli.doctor", "what is wrong with a store, mending it, and undoing that"),
@@ -88,6 +89,8 @@ def parser_of(word: str) -> argparse.ArgumentParser:
 
 
 def _carried_out(word: str, rest: Sequence[str]) -> int:
+    from contextlib import nullcontext
+
     from standfast._kits.cli.output import Output
     from standfast._kits.operators import exit_codes
 
@@ -100,7 +103,9 @@ def _carried_out(word: str, rest: Sequence[str]) -> int:
         as_json=getattr(args, "json", False), yes=getattr(args, "yes", False), changes=getattr(args, "changes", False)
     )
     try:
-        code: int = exit_codes.run_to_exit_code(args.run(args, out))
+        is_told = out.shows_progress and getattr(args, "waits", False)
+        with out.waits(f"asking {_name_store(args)}") if is_told else nullcontext():
+            code: int = exit_codes.run_to_exit_code(args.run(args, out))
         out.flush()
         return code
     except BrokenPipeError:
@@ -108,6 +113,14 @@ def _carried_out(word: str, rest: Sequence[str]) -> int:
         return 0
     except (Exception, KeyboardInterrupt) as error:
         return _report_error(error, out)
+
+
+def _name_store(args: argparse.Namespace) -> str:
+    from standfast._kits.cli.arguments import VARIABLE
+    from standfast._kits.operators.store_url import without_password
+
+    named = getattr(args, "store_option", None) or os.environ.get(VARIABLE) or getattr(args, "store", None)
+    return without_password(str(named)) if named else "the store"
 
 
 def _report_error(error: BaseException, out: Output) -> int:

@@ -24,6 +24,7 @@ def add(commands: Commands[Parser]) -> None:
         description="Show conversations, calls and costs on a page in the browser, until Ctrl-C. Nothing is changed"
         " without --write.",
     )
+    parser.set_defaults(waits=False)  # it serves until Ctrl-C
     parser.add_argument("--write", action="store_true", help="let the page decide, fork and undo")
     parser.add_argument("--by", metavar="NAME", help="who decides on the page; it is saved (else: you, on this host)")
     parser.add_argument("--port", type=_port, default=PORT, metavar="N", help=f"the port; 0: any that is free ({PORT})")

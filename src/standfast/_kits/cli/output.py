@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple, TextIO
 
 from standfast._kits.cli.pipes import point_nowhere
+from standfast._kits.cli.wait_line import WaitLine
 from standfast._kits.operators.exit_codes import RefusedError
 from standfast._src.base.safe_text import safe, safe_lines, shorten, width_of
+from standfast._src.base.type_names import describe_type
 
 Row = Mapping[str, Any]
 
@@ -97,6 +99,7 @@ class Output:
         """Whether a person sees standard output as it comes."""
         self.shows_progress = _is_terminal(self._stderr) and not as_json and os.environ.get("TERM") != "dumb"
         self._progress: Progress | None = None
+        self._wait_line: WaitLine | None = None
         self._is_closed = False
 
     # --- results -----------------------------------------------------------------------------------------------------
@@ -178,12 +181,40 @@ class Output:
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Progress]:
         """Show how far a long work has come, where a person sees the error stream; otherwise it shows nothing."""
-        self._progress = Progress(safe(what), total, self._stderr if self.shows_progress else None)
+        self._progress = Progress(safe(what), total, self._stderr if self.shows_progress else None, self._wait_line)
         try:
-            yield self._progress
+            with self.waiting_for(what):
+                yield self._progress
         finally:
             self._progress.clear()
             self._progress = None
+
+    @contextmanager
+    def waits(self, what: str) -> Iterator[None]:
+        """Tell a person at a terminal, after a moment without output, what the command waits for and for how long."""
+        if not self.shows_progress or self._wait_line is not None:
+            yield
+            return
+        self._wait_line = WaitLine(safe(what), self._stderr)
+        self._wait_line.start()
+        try:
+            yield
+        finally:
+            self._wait_line.stop()
+            self._wait_line = None
+
+    @contextmanager
+    def waiting_for(self, what: str) -> Iterator[None]:
+        """Name the cause of a wait in this part of a command."""
+        line = self._wait_line
+        if line is None:
+            yield
+            return
+        before, line.what = line.what, safe(what)
+        try:
+            yield
+        finally:
+            line.what = before
 
     def confirm(self, what: str, *, details: Iterable[str] = ()) -> None:
         """Ask before something that cannot be undone; raises RefusedError unless the answer is yes.
@@ -195,14 +226,23 @@ class Output:
             self._write_error_line(safe(one))
         if self.yes:
             return
-        if not _is_terminal(self._stdin) or not _is_terminal(self._stderr):
+        if not self.can_ask:
             raise RefusedError("nobody can be asked here, and this cannot be undone", "Add --yes if it is meant.")
-        with _interruptible():
-            self._stderr.write("Go on? [y/N] ")
-            self._stderr.flush()
-            answer = _read_line(self._stdin)
+        answer = self.ask("Go on? [y/N] ")
         if answer.strip().lower() not in ("y", "yes"):
             raise RefusedError("nothing was changed", "")
+
+    @property
+    def can_ask(self) -> bool:
+        """True if a person reads the error stream and can type an answer."""
+        return not self.as_json and _is_terminal(self._stdin) and _is_terminal(self._stderr)
+
+    def ask(self, question: str) -> str:
+        """Return the line that a person types behind a question."""
+        with nullcontext() if self._wait_line is None else self._wait_line.pause(), _interruptible():
+            self._stderr.write(safe(question))
+            self._stderr.flush()
+            return _read_line(self._stdin)
 
     # --- how ---------------------------------------------------------------------------------------------------------
 
@@ -219,8 +259,7 @@ class Output:
             self._tolerate_closed_pipe(self._stdout.flush)
 
     def _write(self, text: str) -> None:
-        if self._progress is not None:
-            self._progress.clear()
+        self._clear_lines()
         if not self._is_closed:
             self._tolerate_closed_pipe(lambda: self._stdout.write(text + "\n"))
 
@@ -234,8 +273,7 @@ class Output:
             point_nowhere(self._stdout)
 
     def _write_error_line(self, text: str) -> None:
-        if self._progress is not None:
-            self._progress.clear()
+        self._clear_lines()
         try:
             if not self._is_closed:
                 self._stdout.flush()  # in the order it was said in, where both are one terminal
@@ -244,6 +282,12 @@ class Output:
         except BrokenPipeError:
             pass  # nobody listens; the exit code still tells
 
+    def _clear_lines(self) -> None:
+        if self._progress is not None:
+            self._progress.clear()
+        if self._wait_line is not None:
+            self._wait_line.clear()
+
     def _pretty(self) -> bool:
         return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -251,8 +295,9 @@ class Output:
 class Progress:
     """How far a long work has come, on one line that is written over."""
 
-    def __init__(self, what: str, total: int | None, stream: TextIO | None) -> None:
+    def __init__(self, what: str, total: int | None, stream: TextIO | None, wait_line: WaitLine | None = None) -> None:
         self.what, self.total, self.done = what, total, 0
+        self._wait_line = wait_line
         self._stream, self._is_shown = stream, False
         self._next = monotonic() + PROGRESS_AFTER_S
 
@@ -263,6 +308,9 @@ class Progress:
             return
         self._next = monotonic() + PROGRESS_EVERY_S
         part = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
+        if self._wait_line is not None:
+            self._wait_line.clear()
+            self._wait_line.what = f"{self.what}: {part}"
         self._stream.write(f"\r\x1b[2K{self.what}: {part}")
         self._stream.flush()
         self._is_shown = True
@@ -297,7 +345,7 @@ def _as_json(value: object) -> object:
         return list(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    raise TypeError(f"a {type(value).__name__} cannot be shown as JSON")
+    raise TypeError(f"{describe_type(value)} cannot be shown as JSON")
 
 
 def _as_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, *, pretty: bool) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from standfast._kits.cli.arguments import (
     Commands,
     Parser,
+    add_words,
     command,
     only_one,
     open_named_store,
@@ -19,19 +20,21 @@ from standfast._kits.cli.arguments import (
     seconds,
     session_id_of,
     store_named,
+    take_words,
     whoever,
 )
 from standfast._kits.cli.formatting import age, several, span, when
 from standfast._kits.cli.output import Output
 from standfast._kits.cli.runs_show import OPEN, RUN, run_fields
 from standfast._kits.cli.sessions_change import place
-from standfast._kits.operators.exit_codes import DONE, RefusedError, UsageError
-from standfast._kits.operators.suggested_commands import resume_command
+from standfast._kits.operators.exit_codes import DONE, REFUSED, RefusedError, UsageError
+from standfast._kits.operators.suggested_commands import resume_command, store_command
 from standfast._src.agents.approvals import describe_arguments
 from standfast._src.base.errors import RunStateError
 
 if TYPE_CHECKING:
     from standfast._kits.operators.run_view import CallView, RunView
+    from standfast._kits.operators.store import Store
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -39,10 +42,15 @@ def add(commands: Commands[Parser]) -> None:
     approve = command(commands, "approve", approve_call, "let a call that waits run", changes=True, asks=True)
     reject = command(commands, "reject", reject_call, "keep a call that waits from running", changes=True, asks=True)
     for parser in (approve, reject):
-        parser.add_argument("run_id", metavar="RUN")
-        parser.add_argument("call", metavar="CALL")
+        add_words(parser, "RUN", "CALL")
         _add_by(parser)
     reject.add_argument("--say", metavar="WHY", help="what the model reads in place of the call's output")
+
+    hold = command(commands, "hold", hold_runs, "keep runs from acting, after a backup was restored", changes=True,
+                   asks=True)  # fmt: skip
+    add_words(hold, "RUN")
+    hold.add_argument("--all", action="store_true", help="every run of the store that could act")
+    _add_by(hold)
 
     cancel = command(commands, "cancel", cancel_run, "give a run up: what waits is rejected", changes=True, asks=True)
     cancel.add_argument("run_id", metavar="RUN")
@@ -85,9 +93,12 @@ async def reject_call(args: argparse.Namespace, out: Output) -> int:
 
 async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> int:
     by = args.by or whoever()
+    run_word, call_word = take_words(args)
     async with open_named_store(args, read_only=False) as store:
-        view = await store.run(await run_id_of(store, args.run_id))
-        call = call_of(view, args.call)
+        view = await store.run(await run_id_of(store, run_word or ""))
+        if approve and call_word is None and view.hold is not None and not view.waiting:
+            return await _release(store, view, args, out, by)
+        call = _only_waiting(view) if call_word is None else call_of(view, call_word)
         does = "approves" if approve else "rejects"
         first, *more = describe_arguments(call)
         if call.state == "waiting":
@@ -110,6 +121,61 @@ async def _decide(args: argparse.Namespace, out: Output, *, approve: bool) -> in
     else:
         out.line(f"the run is {after.status}, for a worker to take: {resume_command(store_named(args), after.run_id)}")
     return DONE
+
+
+async def _release(store: Store, view: RunView, args: argparse.Namespace, out: Output, by: str) -> int:
+    """Let a held run continue."""
+    out.confirm(
+        f"{by} lets run {view.run_id} continue from the state in this store, which cannot be taken back",
+        details=["  What it did after the backup was made is not known here, and may happen a second time."],
+    )
+    after = await store.release(view.run_id, by=by)
+    if out.as_json:
+        out.record(RUN, run_fields(after))
+    else:
+        resume = resume_command(store_named(args), after.run_id)
+        out.line(f"run {after.run_id} is {after.status}, for a worker to take: {resume}")
+    return DONE
+
+
+async def hold_runs(args: argparse.Namespace, out: Output) -> int:
+    """Make runs wait for a person: those of a store that was put back to an earlier time."""
+    by = args.by or whoever()
+    (word,) = take_words(args)
+    if args.all == (word is not None):
+        raise UsageError("nothing says which runs to hold", "Name one behind the store, or give --all.")
+    async with open_named_store(args, read_only=False) as store:
+        runs = None if word is None else [await run_id_of(store, word)]
+        out.confirm(
+            f"This makes {'every run that could act' if runs is None else f'run {runs[0]}'} wait for a person",
+            details=["  Stop the workers first. Their leases are taken away; earlier approvals are asked for again."],
+        )
+        done = await store.hold(by=by, runs=runs)
+        views = [await store.run(run_id) for run_id in done.held]
+    for view in views:
+        if out.as_json:
+            out.record(RUN, run_fields(view))
+            continue
+        out.line(f"run {view.run_id} {view.doing}")
+        for call in view.waiting:
+            out.line(f"  {call.tool} {'; '.join(describe_arguments(call))}   its outcome is not known")
+        call_word = "" if len(view.waiting) < 2 else " CALL"
+        line = store_command("runs approve", store_named(args), view.run_id)
+        out.note(f"  to decide: {line}{call_word}   (or: reject, cancel)")
+    for run_id, why in done.left:
+        out.note(f"run {run_id} was left: {why}")
+    out.note(f"{several(len(views), 'run')} held; runs that were begun after the backup are not in this store")
+    return REFUSED if done.left else DONE
+
+
+def _only_waiting(view: RunView) -> CallView:
+    """Return the only waiting call of a run; refuse a run with none or several."""
+    if len(view.waiting) == 1:
+        return view.waiting[0]
+    if not view.waiting:
+        raise RefusedError(f"no call of run {view.run_id!r} waits: it {view.doing}", "See it with standfast runs show.")
+    calls = ", ".join(f"{call.call_id} ({call.tool})" for call in view.waiting)
+    raise UsageError(f"{len(view.waiting)} calls of run {view.run_id!r} wait: {calls}", "Say which, behind the run.")
 
 
 def call_of(view: RunView, given: str) -> CallView:

@@ -10,12 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from standfast._kits.cli.arguments import Commands, Parser, command, open_named_store, run_id_of, store_named
+from standfast._kits.cli.formatting import when
 from standfast._kits.cli.output import Output, json_text
 from standfast._kits.cli.runs_show import RUN, run_fields
 from standfast._kits.operators.exit_codes import DONE, BrokeOffError, UsageError
 from standfast._kits.operators.suggested_commands import store_command
 from standfast._src.agents.approvals import describe_arguments
 from standfast._src.base.errors import StandfastError
+from standfast._src.base.type_names import describe_type
 
 if TYPE_CHECKING:
     from standfast._src.agents.agent import Agent
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 def add(commands: Commands[Parser]) -> None:
     """Add `resume`."""
     resume = command(commands, "resume", resume_run, "go on with a run, with the agents of your program", changes=True)
+    resume.set_defaults(waits=False)  # its agent may write to the terminal, or ask at it
     resume.add_argument("run_id", metavar="RUN")
     resume.add_argument(
         "--agent", required=True, metavar="MODULE:NAME",
@@ -41,6 +44,8 @@ async def resume_run(args: argparse.Namespace, out: Output) -> int:
     agent = await loaded_agent(args.agent)
     async with open_named_store(args, read_only=False) as store:
         view = await store.run(await run_id_of(store, args.run_id))
+        if view.worker is not None and view.worker.state == "live":
+            out.note(f"{view.worker.holder or 'a worker'} is at it since {when(view.worker.since)}: waiting for that")
         session = store.session(view.session_id or "-")
         where: dict[str, Any] = {"session": session} if view.session_id else {"run_store": session.run_store()}
         try:
@@ -96,5 +101,5 @@ async def loaded_agent(named: str) -> Agent[Any]:
         if inspect.isawaitable(found):
             found = await found
     if not isinstance(found, Agent):
-        raise UsageError(f"{named!r} is a {type(found).__name__} and no agent", "Give an Agent, or what makes one.")
+        raise UsageError(f"{named!r} is {describe_type(found)} and no agent", "Give an Agent, or what makes one.")
     return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from standfast._kits.cli.formatting import (
     speaker,
     tokens,
     usage_fields,
+    when,
     words_in,
 )
 from standfast._kits.cli.output import Column, Node, Output, json_text
@@ -34,6 +37,7 @@ from standfast._kits.operators.suggested_commands import resume_command, store_c
 
 if TYPE_CHECKING:
     from standfast._kits.operators.run_view import CallView, RunView
+    from standfast._kits.operators.run_worker import RunWorker
     from standfast._kits.operators.store import Store
     from standfast._src.runs.engine.run_store import RunSummary
 
@@ -118,7 +122,50 @@ async def show_run(args: argparse.Namespace, out: Output) -> int:
         out.note(f"to decide about {quote(call.tool)}: {line}   (or: reject … --say WHY)")
     if view.status == "ready":
         out.note(f"to go on: {resume_command(store_named(args), view.run_id)}")
+    if view.hold is not None:
+        go_on = store_command("runs approve", store_named(args), view.run_id)
+        give_up = store_command("runs cancel", store_named(args), view.run_id)
+        out.note(f"to let it continue: {go_on}   (or give it up: {give_up})")
+    if view.status == "running":
+        out.note(_next_step(args, view))
     return DONE
+
+
+def _next_step(args: argparse.Namespace, view: RunView) -> str:
+    """Say what to do about a running run, by the state of its worker."""
+    resume, store = resume_command(store_named(args), view.run_id), store_named(args)
+    cancel = store_command("runs cancel", store, view.run_id)
+    if view.worker is None:
+        takeover = store_command("runs resume", store, view.run_id, options="--agent MODULE:NAME --takeover")
+        return f"no lease tells whether a worker is at it; if none is: {takeover}"
+    match view.worker.state:
+        case "live":
+            unlock = store_command("runs unlock", store, view.run_id)
+            return f"it is under way; if its worker makes no progress: {unlock}"
+        case "hung":
+            return f"stop that process first, for its tools may still act; then go on: {resume}   (or: {cancel})"
+        case "silent":
+            return f"make sure on its machine that the process has ended; then go on: {resume}   (or: {cancel})"
+        case "dead":
+            return f"to go on: {resume}   (or give it up: {cancel})"
+
+
+WORKER_STATES = {
+    "live": "is at it",
+    "hung": "HANGS: its process exists and does not renew its lease",
+    "silent": "is SILENT: it has died or hangs, and its process cannot be seen from this machine",
+    "dead": "is DEAD: its process has ended",
+}
+
+
+def _describe_worker(worker: RunWorker) -> str:
+    """Say who drives a run, since when and until when."""
+    who = worker.holder or "a worker that gave no name"
+    ends = "ended" if worker.until <= datetime.now(UTC) else "ends"
+    return (
+        f"worker: {who} {WORKER_STATES[worker.state]} · since {when(worker.since)} · "
+        f"renewed {age(worker.renewed)} · lease {ends} {age(worker.until)}"
+    )
 
 
 def run_fields(view: RunView) -> dict[str, Any]:
@@ -146,6 +193,8 @@ def run_fields(view: RunView) -> dict[str, Any]:
         ],
         "output": view.output,
         "settled_by": view.settled_by,
+        "hold": None if view.hold is None else dataclasses.asdict(view.hold),
+        "worker": None if view.worker is None else dataclasses.asdict(view.worker),
     }
 
 
@@ -157,6 +206,8 @@ def tree_of(view: RunView) -> Node:
         f"{several(view.turns, 'turn')} · {tokens(usage_fields(view.usage))}"
     )
     root.add(f"it {view.doing}")
+    if view.worker is not None:
+        root.add(_describe_worker(view.worker))
     for item in view.input:
         root.add(f"{speaker(item)}: {one_line(words_in(item))}")
     turns: dict[int, Node] = {}

@@ -12,6 +12,7 @@ from standfast._kits.cli.arguments import (
     Commands,
     Parser,
     add_page,
+    add_words,
     command,
     count,
     open_named_store,
@@ -19,6 +20,7 @@ from standfast._kits.cli.arguments import (
     seconds,
     session_id_of,
     store_named,
+    take_words,
 )
 from standfast._kits.cli.formatting import (
     age,
@@ -36,7 +38,7 @@ from standfast._kits.cli.output import Column, Output, Row
 from standfast._kits.cli.pages import Rows, show_pages
 from standfast._kits.operators.exit_codes import DONE
 from standfast._kits.operators.suggested_commands import store_command, undo_command
-from standfast._src.base.errors import SessionConflictError
+from standfast._src.base.errors import NotFoundError, SessionConflictError
 
 if TYPE_CHECKING:
     from standfast._kits.operators.store import SessionSummary, Store
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 SESSION, RECORD, HIT, STATS = "standfast.session/1", "standfast.record/1", "standfast.hit/1", "standfast.stats/1"
 PAGE = 256
+
+CHOICES = 10
+# So many sessions are offered where none is named.
 
 
 def add(commands: Commands[Parser]) -> None:
@@ -59,7 +64,7 @@ def add(commands: Commands[Parser]) -> None:
     ls.add_argument("--waiting", action="store_true", help="those in which a call waits for a person")
 
     show = command(commands, "show", show_session, "one session: what it is, and its latest records")
-    show.add_argument("session", metavar="SESSION")
+    add_words(show, "SESSION")
     show.add_argument("--limit", "-n", type=count, default=20, metavar="N", help="show at most N records (20)")
     place = show.add_mutually_exclusive_group()
     place.add_argument("--before", metavar="CURSOR", help="those before a record")
@@ -67,6 +72,7 @@ def add(commands: Commands[Parser]) -> None:
     show.add_argument("--full", action="store_true", help="whole texts, not one line for each record")
 
     tail = command(commands, "tail", tail_session, "the latest records, and each new one as it is written")
+    tail.set_defaults(waits=False)  # it waits for new records
     tail.add_argument("session", metavar="SESSION")
     tail.add_argument("--limit", "-n", type=count, default=10, metavar="N", help="begin with the latest N (10)")
     tail.add_argument("--for", dest="for_s", type=seconds, metavar="S", help="stop after so long (else at Ctrl-C)")
@@ -186,8 +192,10 @@ RECORDS = (
 
 async def show_session(args: argparse.Namespace, out: Output) -> int:
     """Show what a session is, and a page of its records."""
+    (word,) = take_words(args)
     async with open_named_store(args) as store:
-        session = store.session(await session_id_of(store, args.session))
+        session_id = await _choose_session(store, out) if word is None else await session_id_of(store, word)
+        session = store.session(session_id)
         try:
             facts = await _facts(store, session)
             page = await session.records(before=args.before, after=args.after, limit=args.limit)
@@ -209,6 +217,24 @@ async def show_session(args: argparse.Namespace, out: Output) -> int:
     if not page.is_newest:
         out.note(f"later records: --after {page.after}")
     return DONE
+
+
+async def _choose_session(store: Store, out: Output) -> str:
+    """Ask for one of the newest sessions; without a terminal return the newest."""
+    newest = (await store.sessions(limit=CHOICES)).sessions
+    if not newest:
+        raise NotFoundError("there is no session in this store", "Sessions appear with their first turn.")
+    ids = [one.session_id for one in newest]
+    if len(ids) == 1 or not out.can_ask:
+        if len(ids) > 1:
+            out.note(f"no session is named, so this is the newest; further sessions: {', '.join(ids[1:])}")
+        return ids[0]
+    for place, one in enumerate(newest, 1):
+        out.note(f"{place:>3}  {one.session_id}  {age(one.updated_at)}  {one.first_words or ''}")
+    answer = out.ask("Which session? [1] ").strip() or "1"
+    if answer.isdecimal() and 1 <= int(answer) <= len(ids):
+        return ids[int(answer) - 1]
+    return await session_id_of(store, answer)
 
 
 async def _facts(store: Store, session: StoredSession) -> dict[str, Any]:

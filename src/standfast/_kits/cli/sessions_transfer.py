@@ -7,7 +7,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from standfast._kits.cli.arguments import Commands, Parser, command, open_named_store, seconds, session_id_of
+from standfast._kits.cli.arguments import (
+    Commands,
+    Parser,
+    command,
+    deadline,
+    open_named_store,
+    seconds,
+    session_id_of,
+)
 from standfast._kits.cli.formatting import number, several
 from standfast._kits.cli.output import Column, Output
 from standfast._kits.operators.exit_codes import DONE, BrokeOffError, RefusedError, UsageError, code_of
@@ -40,10 +48,11 @@ def add(commands: Commands[Parser]) -> None:
 
     copy = command(commands, "copy", copy_sessions, "copy sessions to another store, and verify them", store=False,
                    changes=True, description=COPY)  # fmt: skip
+    copy.set_defaults(waits=True)
     copy.add_argument("source", metavar="FROM", help="path or URL of the store they are in")
     copy.add_argument("target", metavar="TO", help="path or URL of the store they come to; a file is made")
     copy.add_argument("--session", "-s", action="append", metavar="SESSION", help="this one; may be given often (all)")
-    copy.add_argument("--timeout", type=seconds, default=30.0, metavar="S", help="seconds for each question (30)")
+    copy.add_argument("--timeout", type=deadline, default=30.0, metavar="S", help="seconds for each question (30)")
     copy.add_argument("--elsewhere", action="store_true", help="the target of a move that broke off is gone for good")
     add_move(copy)
 
@@ -103,14 +112,15 @@ async def export_session(args: argparse.Namespace, out: Output) -> int:
     async with open_named_store(args, read_only=not args.move) as store:
         session_id = await session_id_of(store, args.session)
         file = args.to or _file_name(session_id, "md" if args.markdown else "jsonl")
-        if args.markdown:
-            return await _as_markdown(store, session_id, file, args, out)
-        if file == "-":
-            await exporting.export_session(store, session_id, sys.stdout.buffer, move=args.move, key=_key(args))
-            return DONE
-        done = await exporting.export_session(
-            store, session_id, file, move=args.move, overwrite=args.overwrite, wait_s=args.wait, key=_key(args)
-        )
+        with out.waiting_for(await _describe_export(store, session_id, args)):
+            if args.markdown:
+                return await _as_markdown(store, session_id, file, args, out)
+            if file == "-":
+                await exporting.export_session(store, session_id, sys.stdout.buffer, move=args.move, key=_key(args))
+                return DONE
+            done = await exporting.export_session(
+                store, session_id, file, move=args.move, overwrite=args.overwrite, wait_s=args.wait, key=_key(args)
+            )
     if out.as_json:
         out.record("standfast.exported/1", {**_fields(done), "file": os.path.abspath(file)})
     else:
@@ -119,6 +129,18 @@ async def export_session(args: argparse.Namespace, out: Output) -> int:
     if done.moved:
         out.note(f"{several(len(done.moved), 'run')} moved into the file: import it into one store only")
     return DONE
+
+
+async def _describe_export(store: Store, session_id: str, args: argparse.Namespace) -> str:
+    """Say what takes time in an export: reading, or the holder of a session whose runs are to be moved."""
+    session = store.session(session_id)
+    try:
+        holder = await session.holder() if args.move else None
+    finally:
+        await session.close()
+    if holder is None:
+        return f"exporting session {session_id}"
+    return f"waiting for {holder.name or 'the holder'} of session {session_id}"
 
 
 async def _as_markdown(store: Store, session_id: str, file: str, args: argparse.Namespace, out: Output) -> int:
@@ -154,10 +176,11 @@ async def import_session(args: argparse.Namespace, out: Output) -> int:
         raise UsageError(f"{args.file} is a directory", "Give the file that `sessions export` wrote.")
     store = open_store(store_named(args), create=True, timeout_s=args.timeout)
     try:  # not entered: a file that is refused makes no store
-        done = await exporting.import_session(
-            store, sys.stdin.buffer if args.file == "-" else args.file, key=_key(args), accept_runs=args.runs,
-            session_id=args.session_id,
-        )  # fmt: skip
+        with out.waiting_for(f"importing {args.file}"):
+            done = await exporting.import_session(
+                store, sys.stdin.buffer if args.file == "-" else args.file, key=_key(args), accept_runs=args.runs,
+                session_id=args.session_id,
+            )  # fmt: skip
     finally:
         await store.close()
     if out.as_json:

@@ -50,7 +50,7 @@ async def decide(
     prepared_arguments: str | None = None,
 ) -> None:
     """Save a decision about a call that waits; see `Store.decide`."""
-    _check_name(by)
+    check_name(by)
 
     def is_as_shown(call: Call) -> bool:
         if arguments is None:
@@ -68,7 +68,7 @@ async def decide(
         )
         after = advance(run, Decided(decision, path, at_rest=True))
         try:
-            await _save(runs, after, saved)
+            await save_run(runs, after, saved)
         except RunClaimedError:
             if attempt == TRIES - 1:
                 raise
@@ -105,7 +105,8 @@ def _require_parked(saved: SavedRun) -> Run:
     return run
 
 
-async def _save(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
+async def save_run(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
+    """Save a run under the revision that it was loaded with."""
     save = _save_of(run, saved)
     await runs.save_run(
         save.run_id,
@@ -124,7 +125,8 @@ def _save_of(run: Run, saved: SavedRun) -> RunSave:
     return RunSave(record.run_id, saved.revision, record.head(), tails, record.status, record.agent, record.session_id)
 
 
-def _check_name(by: object) -> None:
+def check_name(by: object) -> None:
+    """Refuse a decision that does not say who decides."""
     if not isinstance(by, str) or not by.strip():
         raise InvalidSettingError(f"{by!r} does not say who decides", "Give a name or an address as `by`.")
 
@@ -142,7 +144,7 @@ async def cancel(
     take: bool = False,
 ) -> None:
     """Give a saved run up: what waits is rejected, and its turn is stored whole; see `Store.cancel`."""
-    _check_name(by)
+    check_name(by)
     text = f"This call was not approved: {by} cancelled the run" + (f" ({reason})." if reason else ".")
     if session is None:
         async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0, takeover=take):
@@ -155,7 +157,7 @@ async def cancel(
                     f"a server keeps the conversation of run {run_id!r}, and {lacks}",
                     "Give it up with Runner.cancel_run(...), and bring what that returns with the next run.",
                 )
-            await _save(runs, after, saved)
+            await save_run(runs, after, saved)
         return
     who, instead_of = f"{by} cancels run {run_id}", run_id if take else None
     async with await session.lease(ttl_s=LEASE_S, wait_s=0.0, holder=who, instead_of=instead_of) as lease:

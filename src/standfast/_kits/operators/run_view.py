@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from standfast._kits.operators.run_worker import RunWorker
 from standfast._src.base.errors import NotFoundError, RunStateError, StandfastError
 from standfast._src.base.json_values import Item, decode_value
 from standfast._src.items.usage import Usage
@@ -60,6 +61,14 @@ class CallView:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldView:
+    """The operator and time of a hold on a run."""
+
+    by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """A saved run, as its store holds it."""
 
@@ -86,6 +95,10 @@ class RunView:
     output: Any = None
     settled_by: str | None = None
     """The run that found this one gone and closed it."""
+    hold: HoldView | None = None
+    """Who keeps it from acting, where it waits as a whole: `Store.release` lets it go on."""
+    worker: RunWorker | None = None
+    """Who drives it, or drove it last, while it is `running` and a lease tells."""
 
     @property
     def waiting(self) -> tuple[CallView, ...]:
@@ -163,7 +176,16 @@ def _build_view(
         requests=tuple(costs_of(run)),
         output=run.progress.output,
         settled_by=run.progress.settled_by,
+        hold=hold_of(run),
     )
+
+
+def hold_of(run: Run) -> HoldView | None:
+    """Return the hold of a run or of a nested run in its calls."""
+    if run.is_held and run.spec.hold is not None:
+        return HoldView(run.spec.hold.by, datetime.fromtimestamp(run.spec.hold.at, UTC))
+    inside = (hold_of(call.child) for call in run.calls if call.child is not None)
+    return next((one for one in inside if one is not None), None)
 
 
 def _head(saved: SavedRun) -> Item:
@@ -209,6 +231,8 @@ def describe_activity(run: Run) -> str:
     waits = [call for call in calls_of(run) if call.state == "waiting"]
     if waits:
         return f"waits for a decision about {', '.join(call.tool for call in waits)}"
+    if (hold := hold_of(run)) is not None:
+        return f"is held by {hold.by}, because its store was restored, and waits for a person to let it continue"
     if status == "ready":
         return "is decided, and waits for a worker"
     if run.finished:

@@ -6,20 +6,22 @@ pages, and what it changes (a decision, a cancelled run, a lease taken away) it 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from standfast._kits.operators.run_view import CallView, RunView, load, view_of
+from standfast._kits.operators.run_worker import RunWorker, worker_of
 from standfast._src.base.errors import (
     CorruptRecordError,
     NotFoundError,
     RunStateError,
     SchemaTooNewError,
     SealBrokenError,
+    StandfastError,
 )
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.codec import has_ended
@@ -31,11 +33,14 @@ from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.protocol import abilities
 from standfast._src.sessions.records import RunUsage, SearchPage, sum_usages
 from standfast._src.sessions.rules import append, history, inspection, saved_runs
-from standfast._src.sessions.rules.history import as_time, listing, look
+from standfast._src.sessions.rules.history import LEASE, as_time, listing, look
 from standfast._src.sessions.rules.inspection import ListedSession
+from standfast._src.sessions.rules.leases import lease_state_in
 from standfast._src.sessions.storage import Listed, Name, Plan, ReadRequest, Row
 
 if TYPE_CHECKING:
+    from standfast._kits.operators.backlog import Backlog
+    from standfast._kits.operators.hold_runs import RunsHeld
     from standfast._src.sessions.backends.sqlite.read_only import ReadOnlyFile
 
 T = TypeVar("T")
@@ -337,11 +342,27 @@ class Store:
         saved = await load(self._runs, run_id)
         summary = await self._any.looked(partial(_summary_of, run_id))
         if summary is None or summary.session_id is None or not has_ended(saved):
-            return view_of(saved, summary)
+            view = view_of(saved, summary)
+            if view.status != "running":
+                return view
+            return replace(view, worker=await self.worker(run_id, view.session_id))
         name = Name("session", summary.session_id)
         costs = await self._any.looked(partial(inspection.usage, name))
         items = await self._any.looked(partial(append.written, name, run_id, _ignore))
         return view_of(saved, summary, next((one for one in costs if one.run_id == run_id), None), items)
+
+    async def worker(self, run_id: str, session_id: str | None) -> RunWorker | None:
+        """Return the present or last worker of a run of this session; None without a lease as evidence."""
+        return await self._any.looked(partial(worker_of, run_id, session_id))
+
+    async def backlog(self) -> Backlog:
+        """Count the runs that wait for a worker and the calls that wait for a person; costs what is open.
+
+        Where the program has set up an OpenTelemetry meter, the figures are set as gauges too.
+        """
+        from standfast._kits.operators.backlog import look_at_backlog
+
+        return await look_at_backlog(self.url, self._runs, self.worker)
 
     async def decide(
         self,
@@ -389,6 +410,40 @@ class Store:
         finally:
             if session is not None:
                 await session.close()
+        return await self.run(run_id)
+
+    async def hold(self, *, by: str, runs: Sequence[str] | None = None) -> RunsHeld:
+        """Make every run that could act wait for a person, or these: for a store that was restored from a backup.
+
+        A call that has no output waits for a decision, because it may have run after the backup was made; a run without
+        such a call waits until `release`. The leases of their sessions are taken away. Voice calls are left and named.
+        Stop the workers first. May be repeated.
+        """
+        from standfast._kits.operators import hold_runs
+
+        self._check_writable()
+        held, left = list[str](), list[tuple[str, str]]()
+        for run_id, session_id in await hold_runs.open_runs(self._runs):
+            if runs is not None and run_id not in runs:
+                continue
+            try:
+                if session_id is not None and await self._any.looked(partial(_is_leased, session_id)):
+                    await self.unlock(session_id)
+                if await hold_runs.hold(self._runs, run_id, by=by):
+                    held.append(run_id)
+            except StandfastError as error:
+                left.append((run_id, hold_runs.describe_error(error)))
+        return hold_runs.RunsHeld(tuple(held), tuple(left))
+
+    async def release(self, run_id: str, *, by: str) -> RunView:
+        """Let a held run continue from its stored state: it is `ready` then, for a worker to resume.
+
+        Calls that wait are decided with `decide`. Raises NotFoundError, RunStateError for one that is not held.
+        """
+        from standfast._kits.operators import hold_runs
+
+        self._check_writable()
+        await hold_runs.release(self._runs, run_id, by=by)
         return await self.run(run_id)
 
     async def unlock(self, session_id: str) -> int:
@@ -472,6 +527,12 @@ def _summary_of(run_id: str) -> Plan[RunSummary | None]:
     if sight.created is None or sight.updated is None:
         return None
     return saved_runs.summary(Listed(run_id, sight.created, sight.updated, sight.labels, ""))
+
+
+def _is_leased(session_id: str) -> Plan[bool]:
+    """True if the session's lease was taken and not released."""
+    sight = yield from look(ReadRequest(Name("session", session_id), cells=(LEASE,), mark=False))
+    return bool(lease_state_in(sight).ttl_s)
 
 
 def _count_items(after: str | None) -> Plan[tuple[int, str | None]]:

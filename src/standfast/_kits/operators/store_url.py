@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError
+from standfast._src.base.type_names import describe_type
 
 OPTIONS = frozenset({"sessions_table", "messages_table", "schema", "key_prefix", "layout", "cluster"})
 """Options of ours that a URL may carry; every other one is left to the database's own library."""
@@ -56,7 +57,7 @@ _LIBPQ = re.compile(
 def parse_url(url: str | os.PathLike[str]) -> StoreURL:
     """A URL or a path, taken apart."""
     if not isinstance(url, str | os.PathLike) or not isinstance(os.fspath(url), str):
-        raise SettingTypeError(f"a {type(url).__name__} names no store", "Give a URL, or the path of a database file.")
+        raise SettingTypeError(f"{describe_type(url)} names no store", "Give a URL, or the path of a database file.")
     text = os.fspath(url)
     if not text:
         raise InvalidSettingError("an empty text names no store", "Give a URL, or the path of a database file.")

@@ -30,6 +30,7 @@ from standfast._src.agents.run_config import RunConfig
 from standfast._src.agents.tool_input import StructuredToolInputBuilder
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.models.interface import Model
 from standfast._src.models.model_settings import ModelSettings, coerce_model_settings
 from standfast._src.sessions.protocol import Session
@@ -147,7 +148,25 @@ _FOLLOWS_FROM_THE_MODEL: Any = None
 
 @dataclass(eq=False)
 class Agent(AgentBase[TContext]):
-    """An agent: instructions, a model, tools, handoffs, guardrails and an output type."""
+    """An agent: instructions, a model, tools, handoffs, guardrails and an output type.
+
+    Args:
+        name: The name of the agent, in traces, handoffs and saved runs. Give each starting agent its own.
+        instructions: The system prompt: a text, or a function of the context and the agent.
+        tools: The tools that the model may call; see `function_tool`.
+        model: The model or its name; None for the provider's default.
+        model_settings: Temperature, tool choice and further settings of requests.
+        handoffs: The agents that may take the conversation over.
+        output_type: The type of the final output, such as a pydantic model; None for text.
+        input_guardrails: Checks of the input, if this agent is the first of a run.
+        output_guardrails: Checks of the final output, if this agent makes it.
+        mcp_servers: Servers whose tools the agent offers besides its own.
+        tool_use_behavior: The use of tool outputs: the model reads them, or one of them is the final output.
+        hooks: Callbacks for this agent's events.
+
+    Example:
+        agent = Agent(name="Host", instructions="You take reservations.", tools=[book_table])
+    """
 
     def __repr__(self) -> str:
         # Its instructions may hold what is not for logs.
@@ -335,7 +354,7 @@ def _check_members(agent: Agent[Any]) -> None:
         for member in getattr(agent, field_name):
             if isinstance(member, str) or not any(hasattr(member, name) for name in attributes.split()):
                 raise SettingTypeError(
-                    f"{field_name} of agent {agent.name!r} holds a {type(member).__name__}", f"Give a list of {wanted}."
+                    f"{field_name} of agent {agent.name!r} holds {describe_type(member)}", f"Give a list of {wanted}."
                 )
 
 

@@ -22,6 +22,7 @@ from standfast._src.base.aio import cancel, maybe_await
 from standfast._src.base.errors import InvalidSettingError, OwnerError, UserError
 from standfast._src.base.json_values import Item
 from standfast._src.base.logs import logger
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import (
     ItemHelpers,
     MessageOutputItem,
@@ -79,7 +80,7 @@ class AgentTool:
     def __post_init__(self) -> None:
         if self.on_stream is not None and not callable(self.on_stream):
             raise UserError(
-                f"on_stream is a {type(self.on_stream).__name__}", "Give a function; run_config=... is a keyword."
+                f"on_stream is {describe_type(self.on_stream)}", "Give a function; run_config=... is a keyword."
             )
         pending = self.on_stream_max_pending_events
         if pending is not None and pending < 1:

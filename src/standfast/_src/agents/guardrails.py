@@ -18,6 +18,7 @@ from standfast._src.base.errors import (
     UserError,
 )
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 
 G = TypeVar("G", bound="Guardrail")
 V = TypeVar("V")
@@ -59,7 +60,7 @@ class Guardrail:
         verdict = await maybe_await(self.guardrail_function(*arguments))
         if not isinstance(verdict, kind):
             raise UserError(
-                f"guardrail {name!r} returned a {type(verdict).__name__}, which is no verdict",
+                f"guardrail {name!r} returned {describe_type(verdict)}, which is no verdict",
                 f"Return a {kind.__name__}.",
             )
         return verdict

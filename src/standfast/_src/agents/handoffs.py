@@ -21,6 +21,7 @@ from standfast._src.agents.hooks import TAgent
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ModelBehaviorError, UserError
 from standfast._src.base.json_values import Item, copy_json
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import owner_key
 from standfast._src.items.items import ItemHelpers, RunItem, ToolApprovalItem
 from standfast._src.items.texts_for_models import model_text
@@ -209,7 +210,7 @@ def _check_callback(on_handoff: object, input_type: object) -> None:
     if on_handoff is None:
         return
     if not callable(on_handoff):
-        raise UserError(f"on_handoff is a {type(on_handoff).__name__}", "Give a function.")
+        raise UserError(f"on_handoff is {describe_type(on_handoff)}", "Give a function.")
     wanted = 1 if input_type is None else 2
     taken = len(inspect.signature(on_handoff).parameters)
     if taken != wanted:

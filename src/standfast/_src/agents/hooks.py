@@ -13,6 +13,7 @@ from standfast._src.agents.context import AgentHookContext, NamedAgent, RunConte
 from standfast._src.base.aio import together
 from standfast._src.base.errors import SettingTypeError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -115,7 +116,7 @@ Hook: TypeAlias = Callable[..., Awaitable[None]]
 def check_hooks(hooks: object) -> None:
     """Raise SettingTypeError, a TypeError, unless the object is a set of run hooks."""
     if hooks is not None and not isinstance(hooks, RunHooksBase):
-        raise SettingTypeError(f"hooks is a {type(hooks).__name__}", "Pass RunHooks here; AgentHooks go on an Agent.")
+        raise SettingTypeError(f"hooks is {describe_type(hooks)}", "Pass RunHooks here; AgentHooks go on an Agent.")
 
 
 def overridden(hooks: RunHooksBase[Any, Any] | AgentHooksBase[Any, Any] | None, name: str) -> Hook | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.models.retry import RetryDecision, RetryPolicy, RetryPolicyContext
 
 
@@ -35,7 +36,7 @@ async def decide(policy: RetryPolicy, context: RetryPolicyContext) -> RetryDecis
     if all(hasattr(answer, name) for name in ("retry", "delay", "reason", "approve_unsafe_replay")):
         return RetryDecision(answer.retry, answer.delay, answer.reason, answer.approve_unsafe_replay)
     raise UserError(
-        f"a retry policy returned a {type(answer).__name__}", "Return True, False or a RetryDecision from it."
+        f"a retry policy returned {describe_type(answer)}", "Return True, False or a RetryDecision from it."
     )
 
 

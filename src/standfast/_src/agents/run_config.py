@@ -18,6 +18,7 @@ from standfast._src.agents.handoff_data import HandoffHistoryMapper, HandoffInpu
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError, UserError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.models.interface import Model, ModelProvider
 from standfast._src.models.model_settings import ModelSettings, coerce_model_settings
 from standfast._src.runs.engine.run_store import RunStore, check_run_id
@@ -115,7 +116,13 @@ def _trace_content_by_default() -> bool:
 
 @dataclass
 class RunConfig:
-    """Settings of a run, or of several runs that share the object."""
+    """Settings of a run, or of several runs that share the object. Every field has a default.
+
+    The most used: `model`, `model_provider`, `model_settings` replace those of the agents. `run_id` names the run, so
+    that a repeated call continues it. `concurrency`, `lease_ttl_s` and `lease_wait_s` rule who may have the
+    session and for how long. `unfinished` says what a new message does with a run that a crash left. `tracing_disabled`
+    and `trace_include_sensitive_data` rule what is in spans.
+    """
 
     model: str | Model | None = None
     """Used in place of every agent's own model."""
@@ -250,7 +257,7 @@ class RunConfig:
             # Most fields have their defaults, and those are known to fit: a run without settings of its
             # own makes a config, too.
             if value is not getattr(RunConfig, name, _MISSING) and not fits(value):
-                raise SettingTypeError(f"RunConfig.{name} is a {type(value).__name__}", f"Give {wanted}.")
+                raise SettingTypeError(f"RunConfig.{name} is {describe_type(value)}", f"Give {wanted}.")
 
     def _check_choices(self) -> None:
         for name, choices in _CHOICES.items():
@@ -329,9 +336,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 def check_max_turns(max_turns: object) -> None:
     """Refuse a value that is not a number of turns: a saved run could not be read again."""
     if max_turns is not None and type(max_turns) is not int:
-        raise SettingTypeError(
-            f"max_turns is a {type(max_turns).__name__}", "Give a whole number, or None for no limit."
-        )
+        raise SettingTypeError(f"max_turns is {describe_type(max_turns)}", "Give a whole number, or None for no limit.")
 
 
 def coerce_run_config(value: RunConfig | Mapping[str, Any] | None) -> RunConfig:
@@ -347,7 +352,7 @@ def _coerce(value: object, kind: type[C], owner: str) -> C:
         return value
     if not isinstance(value, Mapping):
         raise SettingTypeError(
-            f"{owner} is a {type(value).__name__}", f"Give a {kind.__name__} or a dict with its field names."
+            f"{owner} is {describe_type(value)}", f"Give a {kind.__name__} or a dict with its field names."
         )
     known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]  # every kind here is a dataclass
     unknown = sorted(str(key) for key in value if key not in known)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ModelBehaviorError, SettingTypeError, UserError
 from standfast._src.base.json_values import Item, JsonValue
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.texts_for_models import DEFAULT_TEXTS, model_text
 from standfast._src.tools.prepared_arguments import INVALID, UNKNOWN, Prepared, compare
 from standfast._src.tools.schema import unreadable_arguments
@@ -175,7 +176,7 @@ async def resolve_agent_tool_input(
     made = await maybe_await(made)
     if not isinstance(made, str | list):
         raise UserError(
-            f"the input_builder of an agent tool returned a {type(made).__name__}",
+            f"the input_builder of an agent tool returned {describe_type(made)}",
             "Return a text or a list of input items.",
         )
     return made

@@ -35,7 +35,8 @@ class StandfastError(Exception):
         return str(self)
 
     def __str__(self) -> str:
-        return f"{self.what}. {self.remedy}" if self.remedy else self.what
+        ending = "" if self.what.endswith((".", "!", "?")) else "."
+        return f"{self.what}{ending} {self.remedy}" if self.remedy else self.what
 
 
 def _rebuilt(kind: type[StandfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> StandfastError:

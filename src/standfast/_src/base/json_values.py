@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 import msgspec
 
 from standfast._src.base.errors import ItemNotStorableError
+from standfast._src.base.type_names import describe_type
 
 Item = dict[str, Any]
 """One JSON object of history, in the Responses input format."""
@@ -46,7 +47,7 @@ def encode(item: object) -> bytes:
     """Return bytes that decode to an equal item; raise ItemNotStorableError if impossible."""
     if not isinstance(item, dict):
         raise ItemNotStorableError(
-            f"a {type(item).__name__} is not a conversation item",
+            f"{describe_type(item)} is not a conversation item",
             "Give a dict with string keys, in the Responses input format.",
         )
     try:
@@ -207,7 +208,7 @@ def _first_fault(value: object, path: str) -> str:
     if isinstance(value, dict):
         for place, (key, inner) in enumerate(value.items()):
             if not isinstance(key, str):
-                return f"{path} has a key that is a {type(key).__name__}"
+                return f"{path} has a key that is {describe_type(key)}"
             if _PAIR.search(key):
                 return f"{path} has a key that holds the two halves of a surrogate pair apart"
             try:
@@ -235,4 +236,4 @@ def _first_fault(value: object, path: str) -> str:
         except ValueError:
             return f"{path} is an integer with too many digits for Python's json"
         return ""
-    return f"{path} is a {type(value).__name__}"
+    return f"{path} is {describe_type(value)}"

@@ -18,6 +18,13 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "run_resumed": (logging.INFO, "run %(run)s is resumed; it was %(status)s"),
     "run_unfinished": (logging.INFO, "run %(run)s of this conversation had not ended (%(found)s): %(done)s"),
     "outcome_unknown": (logging.WARNING, "what became of %(what)s of run %(run)s is not known: %(done)s"),
+    "lease_lost": (
+        logging.WARNING,
+        "run %(run)s has lost its conversation (%(reason)s): it stops and writes nothing more",
+    ),
+    "run_recovered": (logging.INFO, "run %(run)s was recovered: %(outcome)s"),
+    "run_settled": (logging.WARNING, "run %(run)s, whose worker is gone, was settled by run %(by)s"),
+    "message_refused": (logging.WARNING, "a message to session %(session)r was refused: %(reason)s"),
     "session_repaired": (logging.WARNING, "session %(session)r was repaired: %(count)d records were taken out"),
     "store_retried": (
         logging.WARNING,
@@ -26,13 +33,22 @@ EVENTS: Mapping[str, tuple[int, str]] = {
 }
 """The name of each event, the level of its line, and the line; the names in it are the event's attributes."""
 
+MEASURES: Mapping[str, tuple[str, str]] = {
+    "standfast.runs.waiting": ("{run}", "Runs that wait for a worker: decided, or left by a worker that is gone."),
+    "standfast.runs.waiting.age": ("s", "Time since the last change of the run that has waited longest for a worker."),
+    "standfast.approvals.waiting": ("{call}", "Tool calls that wait for a decision of a person."),
+}
+"""The name of each gauge, its unit and its meaning."""
+
 Fact = str | int | float
 Watcher = Callable[[str, Mapping[str, Fact]], None]
+Gauge = Callable[[str, float, Mapping[str, Fact]], None]
 
 SELDOM_S = 60.0
 # A server that is away is away for all who ask: one line tells as much as one for each of them.
 
 _watchers: list[Watcher] = []
+_gauges: list[Gauge] = []
 _told_at: dict[tuple[str, str], float] = {}
 
 
@@ -40,6 +56,19 @@ def subscribe(watcher: Watcher) -> None:
     """Notify a watcher of every later event, for the life of the process."""
     if watcher not in _watchers:
         _watchers.append(watcher)
+
+
+def subscribe_gauge(gauge: Gauge) -> None:
+    """Pass every measure to this function, for as long as the process lives."""
+    if gauge not in _gauges:
+        _gauges.append(gauge)
+
+
+def measure(name: str, value: float, **facts: Fact) -> None:
+    """Report the present value of a gauge in `MEASURES`."""
+    assert name in MEASURES
+    for gauge in _gauges:
+        gauge(name, value, facts)
 
 
 def emit(event: str, **facts: Fact) -> None:

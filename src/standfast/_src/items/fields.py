@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from standfast._src.base.errors import StandfastError
 from standfast._src.base.json_values import Item, JsonValue
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.openai_compat import openai_class
 
 RawItem: TypeAlias = Any
@@ -112,7 +113,7 @@ def to_json_item(value: RawItem) -> Item:
     if getattr(value, "type", None) is not None and hasattr(value, "__dict__"):
         return {name: to_plain(inner) for name, inner in vars(value).items()}
     raise StandfastError(
-        f"a {type(value).__name__} is not a conversation item",
+        f"{describe_type(value)} is not a conversation item",
         "Give a dict in the Responses format, or the provider library's own object.",
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from standfast._src.base.errors import SettingTypeError, UserError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import to_json_item, to_plain
 from standfast._src.models.interface import ModelRequest
 from standfast._src.models.model_settings import ModelSettings, ToolChoice
@@ -252,7 +253,7 @@ def _hosted_param(tool: object) -> dict[str, Any]:
     fields = _HOSTED_FIELDS.get(str(kind))
     if fields is None:
         raise UserError(
-            f"a {type(tool).__name__} is not a tool the Responses API knows",
+            f"{describe_type(tool)} is not a tool the Responses API knows",
             "Use a function tool, or give the tool a `tool_config` dict with the service's own description of it.",
         )
     # Zero and an empty filter mean "not said" to the SDK whose tools these are.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError
+from standfast._src.base.type_names import describe_type
 
 ReplaySafety: TypeAlias = Literal["safe", "unsafe", "unknown"]
 
@@ -112,7 +113,7 @@ class ModelRetrySettings:
             return value
         if not isinstance(value, Mapping):
             raise SettingTypeError(
-                f"retry settings cannot be a {type(value).__name__}", "Write ModelRetrySettings(...) or a dict."
+                f"retry settings cannot be {describe_type(value)}", "Write ModelRetrySettings(...) or a dict."
             )
         return cls(**_reject_unknown_names(value, cls, "retry"))
 

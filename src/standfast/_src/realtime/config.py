@@ -6,6 +6,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from standfast._src.agents.guardrails import OutputGuardrail
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.realtime.machine.session_settings import RealtimeSessionModelSettings
 from standfast._src.tools.refusal_texts import ToolErrorFormatter
 
@@ -90,7 +91,7 @@ def check_run_config(config: object) -> RealtimeRunConfig:
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise SettingTypeError(f"a {type(config).__name__} is no RealtimeRunConfig", "Give a dict of its settings.")
+        raise SettingTypeError(f"{describe_type(config)} is no RealtimeRunConfig", "Give a dict of its settings.")
     unknown = sorted(set(config) - _KNOWN)
     if unknown:
         raise SettingTypeError(f"RealtimeRunConfig has no {', '.join(unknown)}", f"It has {', '.join(sorted(_KNOWN))}.")

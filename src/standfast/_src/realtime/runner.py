@@ -9,6 +9,7 @@ from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.hooks import RunHooksBase
 from standfast._src.agents.run_config import RunConfig
 from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.exports.lazy import edge
 from standfast._src.realtime.agent import RealtimeAgent
 from standfast._src.realtime.config import RealtimeRunConfig, check_run_config
@@ -21,7 +22,13 @@ from standfast._src.sessions.protocol import Session
 
 
 class RealtimeRunner:
-    """Makes voice sessions of one agent."""
+    """Makes voice sessions of one agent.
+
+    Args:
+        starting_agent: The `RealtimeAgent` that answers first.
+        model: The transport; left out, a websocket to OpenAI for each session.
+        config: Settings of the calls, such as the voice, guardrails and tool policies.
+    """
 
     def __init__(
         self,
@@ -32,7 +39,7 @@ class RealtimeRunner:
     ) -> None:
         if not isinstance(starting_agent, RealtimeAgent):
             raise SettingTypeError(
-                f"a {type(starting_agent).__name__} is no voice agent", "Give a RealtimeAgent to RealtimeRunner."
+                f"{describe_type(starting_agent)} is no voice agent", "Give a RealtimeAgent to RealtimeRunner."
             )
         self._starting_agent, self._model = starting_agent, model
         self._config = check_run_config(config)
@@ -50,6 +57,16 @@ class RealtimeRunner:
 
         With `session`, what is said goes to that session's store while the call goes on, and the call starts from what
         it holds. A `run_id` that a call on this session has already is taken over.
+
+        Args:
+            context: An object for tools, hooks and instructions.
+            model_config: Settings of the connection, such as the key, the address and headers.
+            session: The stored conversation.
+            run_id: The name of the call; left out, a new one.
+            hooks: Callbacks for the events of the call.
+
+        Returns:
+            A session to be used with `async with`.
         """
         return self._session(context, model_config, session, run_id, hooks, resumes=False)
 

@@ -18,6 +18,7 @@ from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.texts_for_models import model_text
 from standfast._src.tools.docstrings import DocstringStyle
 from standfast._src.tools.output_types import DeclaredOutput, checked_output, declared_output
@@ -370,7 +371,7 @@ def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTo
     grouped = []
     for tool in tools:
         if not isinstance(tool, FunctionTool):
-            raise UserError(f"a {type(tool).__name__} cannot be in a namespace", "Only function tools can.")
+            raise UserError(f"{describe_type(tool)} cannot be in a namespace", "Only function tools can.")
         if tool.name == name.strip():
             # Providers name a tool that search has found "name.name" in that case, which is what they reserve.
             raise UserError(
@@ -452,6 +453,39 @@ def function_tool(
     None ends the run instead. `idempotent` and `on_unknown` say what becomes of a call that had begun when the process
     died, and `argument_mismatch` what becomes of one whose arguments do not have the declared types, see
     `FunctionTool`.
+
+    Args:
+        func: The function; left out where the decorator has arguments.
+        name_override: The name for the model, in place of the function's.
+        description_override: The description for the model, in place of the docstring's.
+        docstring_style: The style of the docstring: google, numpy or sphinx; found out if left out.
+        use_docstring_info: False to give the model no docstring.
+        failure_error_function: Function to word an exception for the model; None ends the run with the exception.
+        strict_mode: False for a schema with free keys, not enforced by a provider.
+        is_enabled: False, or a function of context and agent, to leave the tool out of a request.
+        needs_approval: True, or a function of context, arguments and call id, to wait for a person.
+        tool_input_guardrails: Checks of a call before it runs.
+        tool_output_guardrails: Checks of an output before the model reads it.
+        timeout: Seconds after which an async call is cancelled.
+        timeout_behavior: `error_as_result` tells the model, `raise_exception` ends the run.
+        timeout_error_function: Function to word the timeout for the model.
+        defer_loading: True for a tool to be found by search.
+        custom_data_extractor: Function to take data for the application from an output.
+        allowed_callers: The callers of the tool: the model directly, or its programs.
+        output_type: The type of the output, for programs of the model.
+        output_json_schema: The same as a JSON schema.
+        idempotent: True if a repeated call does no harm: after a crash it is repeated.
+        on_unknown: The policy for a call cut by a crash: `rerun`, `ask` or `report`.
+        argument_mismatch: The policy for arguments of other types than declared: ask a person, or refuse.
+
+    Returns:
+        A `FunctionTool`, or a decorator for a function.
+
+    Example:
+        @function_tool
+        async def book_table(guests: int) -> str:
+            "Book a table."
+            return f"a table for {guests}"
     """
 
     if output_type is not None and output_json_schema is not None:

@@ -19,6 +19,7 @@ from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import StandfastError, ToolTimeoutError, UserError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import call_output_item
 from standfast._src.tools.custom_tool import CustomTool, CustomToolCustomDataContext, LocalTool, tool_kind
 from standfast._src.tools.function_tool import (
@@ -85,7 +86,7 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
         return policy or differs_from_guarded(tool, arguments)
     if not callable(policy):
         raise UserError(
-            f"needs_approval of tool {tool.qualified_name!r} is a {type(policy).__name__}", "Give a bool or a function."
+            f"needs_approval of tool {tool.qualified_name!r} is {describe_type(policy)}", "Give a bool or a function."
         )
     # Free-form input is any text; the arguments of a function are an object or nothing that a policy can judge.
     parsed = arguments if isinstance(tool, CustomTool) else plain_object(arguments)
@@ -275,7 +276,7 @@ async def _custom_data(tool: LocalTool, ctx: ToolContext[Any], outcome: CallOutc
         return None
     if not isinstance(data, Mapping):
         raise UserError(
-            f"the custom_data_extractor of tool {tool.qualified_name!r} returned a {type(data).__name__}",
+            f"the custom_data_extractor of tool {tool.qualified_name!r} returned {describe_type(data)}",
             "Return a mapping of JSON values, or None.",
         )
     return dict(data)

@@ -25,6 +25,7 @@ from standfast._src.base.errors import (
     UserError,
 )
 from standfast._src.base.json_values import copy_json
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ToolOrigin, ToolOriginType, read, to_plain
 from standfast._src.sessions.signatures import has_parameter
 from standfast._src.tools.function_tool import (
@@ -284,7 +285,7 @@ class _Calls:
         meta = await maybe_await(resolver(MCPToolMetaContext(ctx, self._server.name, self._name, copy_json(given))))
         if meta is not None and not isinstance(meta, dict):
             raise SettingTypeError(
-                f"the tool_meta_resolver of MCP server {redact(self._server.name)!r} returned a {type(meta).__name__}",
+                f"the tool_meta_resolver of MCP server {redact(self._server.name)!r} returned {describe_type(meta)}",
                 "Return a dict, or None.",
             )
         return meta or {}

@@ -12,6 +12,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from standfast._src.base.errors import UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.tools.schema import TypeForm
 from standfast._src.tools.strict_schema import ensure_strict_json_schema
 
@@ -92,6 +93,6 @@ def checked_output(tool_name: str, adapter: TypeAdapter[Any], value: object) -> 
     except ValueError as error:
         # Not with pydantic's words, which repeat the value: this text goes to the model and into logs.
         raise UserError(
-            f"tool {tool_name!r} returned a {type(value).__name__} that is not of its declared output type",
+            f"tool {tool_name!r} returned {describe_type(value)} that is not of its declared output type",
             "Return a value of that type.",
         ) from error

@@ -12,6 +12,7 @@ from typing import Any
 
 from standfast._src.base.errors import UserError
 from standfast._src.base.json_values import Item, JsonValue
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.fields import read
 from standfast._src.items.tool_outputs import tool_output
 from standfast._src.tools.custom_tool import LocalTool
@@ -34,7 +35,7 @@ def model_output(tool: LocalTool, call: object, value: object) -> str | list[Ite
         return _any_json(value)
     except Exception as error:  # whatever the value's own serializers raise
         raise UserError(
-            f"tool {tool.qualified_name!r} was called by a program and returned a {type(value).__name__} without JSON",
+            f"tool {tool.qualified_name!r} was called by a program and returned {describe_type(value)} without JSON",
             "Return text, parts, or a value that pydantic can write as JSON.",
         ) from error
 

@@ -21,7 +21,7 @@ from standfast._src.tools.docstrings import DocstringStyle, Documentation, read_
 from standfast._src.tools.strict_schema import ensure_strict_json_schema
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
+    from pydantic import BaseModel, ConfigDict, ValidationError
     from pydantic.fields import FieldInfo
 
 TypeForm: TypeAlias = Any
@@ -130,6 +130,7 @@ def function_schema(
     Raises UserError for a signature that no schema can describe.
     """
     from pydantic import BaseModel, ConfigDict, create_model
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
     documentation = _documentation_of(func, docstring_style) if use_docstring_info else Documentation()
     signature = inspect.signature(func)
@@ -155,16 +156,16 @@ def function_schema(
             field_names[parameter.name] = field_name
             described = _set_alias(described, parameter.name)
         fields[field_name] = described
-    model = create_model(
-        f"{name}_args",
-        __config__=ConfigDict(
-            extra="forbid" if has_free_keywords else "ignore",  # flat keywords beside **kwargs would vanish unnoticed
-            protected_namespaces=(),
-            arbitrary_types_allowed=False,
-        ),
-        **fields,
+    config = ConfigDict(
+        extra="forbid" if has_free_keywords else "ignore",  # flat keywords beside **kwargs would vanish unnoticed
+        protected_namespaces=(),
+        arbitrary_types_allowed=False,
     )
-    json_schema = model.model_json_schema()
+    try:
+        model = create_model(f"{name}_args", __config__=config, **fields)
+        json_schema = model.model_json_schema()
+    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
+        raise _without_schema(name, fields, config) from error
     return FuncSchema(
         name=name,
         description=description_override or documentation.description,
@@ -175,6 +176,26 @@ def function_schema(
         strict_json_schema=strict_json_schema,
         return_annotation=hints.get("return", signature.return_annotation),
         field_names=field_names,
+    )
+
+
+def _without_schema(name: str, fields: dict[str, Any], config: ConfigDict) -> UserError:
+    """Build the error about a parameter without a JSON schema."""
+    from pydantic import create_model
+    from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+
+    for parameter, described in fields.items():
+        try:
+            create_model("one", __config__=config, **{parameter: described}).model_json_schema()
+        except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema):
+            kind = getattr(described[0], "__name__", described[0])
+            what = f"the parameter {parameter!r} of {name!r} is {kind}, which no JSON schema describes"
+            break
+    else:
+        what = f"no JSON schema describes the parameters of {name!r}"
+    return UserError(
+        what,
+        "Use types that JSON has, a dataclass, a TypedDict or a pydantic model; take other objects from the context.",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from standfast._src.base.errors import UserError
+from standfast._src.base.type_names import describe_type
 
 Schema = dict[str, Any]
 
@@ -33,7 +34,7 @@ def ensure_strict_json_schema(schema: Schema) -> Schema:
         return {"additionalProperties": False, "type": "object", "properties": {}, "required": []}
     strict = _Normaliser(schema).node(schema, 0, ())
     if not isinstance(strict, dict):  # a root of `true` or a number is no schema of arguments
-        raise UserError(f"a JSON schema must be an object, not a {type(strict).__name__}", "Give a dict.")
+        raise UserError(f"a JSON schema must be an object, not {describe_type(strict)}", "Give a dict.")
     if "anyOf" in strict:
         raise UserError("the root of a strict schema cannot be a union", f"Wrap it in an object. {_WAY_OUT}")
     kind = strict.get("type")

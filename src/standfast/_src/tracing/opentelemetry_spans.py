@@ -23,6 +23,7 @@ from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
 
 from standfast._src.base import operational_events
 from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ItemHelpers, ModelResponse, to_plain
 from standfast._src.items.usage import Usage
 from standfast._src.tracing import tracing_switch as telemetry_switch
@@ -52,6 +53,8 @@ PORT = "server.port"
 TOKEN_TYPE = "gen_ai.token.type"
 TOKENS_METRIC = "gen_ai.client.token.usage"
 DURATION_METRIC = "gen_ai.client.operation.duration"
+EVENTS_METRIC = "standfast.events"
+EVENT = "standfast.event"
 TOOL = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
 TOOL_DESCRIPTION = "gen_ai.tool.description"
@@ -111,13 +114,22 @@ Facts = Mapping[str, Any]
 
 
 def _add_event(name: str, facts: Facts) -> None:
-    """Add an operational event to the current span."""
+    """Count an operational event, and put it on the current span."""
+    if not telemetry_switch.is_off() and (meters := _meters()) is not None:
+        meters[2].add(1, {EVENT: name})
     span = trace.get_current_span()
     if span.is_recording() and not telemetry_switch.is_off():
         span.add_event(f"{SCOPE}.{name}", {f"{SCOPE}.{fact}": value for fact, value in facts.items()})
 
 
+def _set_gauge(name: str, value: float, facts: Facts) -> None:
+    """Set a gauge to its present value, where the application has set up a meter."""
+    if not telemetry_switch.is_off() and (meters := _meters()) is not None:
+        meters[3][name].set(value, {f"{SCOPE}.{fact}": found for fact, found in facts.items()})
+
+
 operational_events.subscribe(_add_event)
+operational_events.subscribe_gauge(_set_gauge)
 
 
 # --- the tracer of a run ---------------------------------------------------------------------------------------------
@@ -146,7 +158,7 @@ def _provider(settings: object) -> trace.TracerProvider:
         return trace.get_tracer_provider()
     if not hasattr(given, "get_tracer"):
         raise SettingTypeError(
-            f"RunConfig.tracing has a {type(given).__name__} as its tracer_provider",
+            f"RunConfig.tracing has {describe_type(given)} as its tracer_provider",
             "Give an OpenTelemetry TracerProvider, or leave it out to use the global one.",
         )
     return given
@@ -469,8 +481,8 @@ def _labels(attributes: Attributes) -> Attributes:
     return {name: attributes[name] for name in _LABELS if attributes.get(name) is not None}
 
 
-def _meters() -> tuple[Any, Any] | None:
-    """The two instruments of the conventions; None until the application has set a meter provider."""
+def _meters() -> tuple[Any, Any, Any, dict[str, Any]] | None:
+    """Return two histograms, the counter of events and the gauges; None before a meter provider is set."""
     global _instruments
     provider = metrics.get_meter_provider()
     if type(provider).__module__.startswith("opentelemetry.metrics"):
@@ -479,8 +491,13 @@ def _meters() -> tuple[Any, Any] | None:
         meter = provider.get_meter(SCOPE)
         tokens = meter.create_histogram(TOKENS_METRIC, unit="{token}", description="Tokens of a request.")
         duration = meter.create_histogram(DURATION_METRIC, unit="s", description="How long an operation took.")
-        _instruments = provider, (tokens, duration)
-    found: tuple[Any, Any] = _instruments[1]
+        events = meter.create_counter(EVENTS_METRIC, unit="{event}", description="Operational events, by name.")
+        gauges = {
+            name: meter.create_gauge(name, unit=unit, description=about)
+            for name, (unit, about) in operational_events.MEASURES.items()
+        }
+        _instruments = provider, (tokens, duration, events, gauges)
+    found: tuple[Any, Any, Any, dict[str, Any]] = _instruments[1]
     return found
 
 

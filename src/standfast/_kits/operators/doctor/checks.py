@@ -16,16 +16,17 @@ import msgspec
 
 from standfast._kits.operators.doctor import database_file
 from standfast._kits.operators.doctor.cell_faults import without_faults
-from standfast._kits.operators.doctor.diagnosis import Diagnosis, diagnose
+from standfast._kits.operators.doctor.diagnosis import Diagnosis, diagnose, number_went_back
 from standfast._kits.operators.doctor.findings import Finding, build_finding
 from standfast._kits.operators.run_view import RunView
+from standfast._kits.operators.run_worker import RunWorker, worker_of
 from standfast._kits.operators.store import PAGE, Store
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import CorruptRecordError, NotFoundError, RunStateError, SchemaTooNewError, StoreError
 from standfast._src.runs.engine.run_store import RunSummary
 from standfast._src.sessions.backends.sqlite import process_liveness, schema
-from standfast._src.sessions.rules.history import LEASE, OPEN_RUN, listing, look, value_of
-from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
+from standfast._src.sessions.rules.history import OPEN_RUN, listing, look, value_of
+from standfast._src.sessions.rules.leases import open_runs_in
 from standfast._src.sessions.rules.record_repair import whole
 from standfast._src.sessions.rules.saved_runs import HEAD, UNREADABLE
 from standfast._src.sessions.storage import Name, Plan, ReadAnswer, ReadRequest, Row, Rows
@@ -57,6 +58,8 @@ class Part(NamedTuple):
     is_foreign: bool
     """Whether another program has written to one of them."""
     after: str | None
+    lease_numbers: dict[str, int]
+    """How often the lease of each session was taken."""
     long: tuple[str, ...] = ()
     """Sessions of more rows than are read in one step; they are not among the others."""
 
@@ -75,8 +78,11 @@ class Examination:
         quiet_for_s: float,
         waiting_for_s: float,
         progress: Callable[[int], None] | None,
+        known_numbers: Callable[[str], int] | None,
     ) -> None:
-        self._progress = progress
+        self._progress, self._known_numbers = progress, known_numbers
+        self.lease_numbers: dict[str, int] = {}
+        """How often the lease of each session was taken, as far as sessions were looked at."""
         self._store, self._wanted = store, sessions
         self._clock = clock
         self._quiet_for_s = check_seconds("quiet_for_s", quiet_for_s)
@@ -121,6 +127,11 @@ class Examination:
             self._is_foreign = self._is_foreign or part.is_foreign
             if self._progress is not None:
                 self._progress(part.items)
+            self.lease_numbers |= part.lease_numbers
+            if self._known_numbers is not None:
+                for session_id, number in part.lease_numbers.items():
+                    for one in number_went_back(Name("session", session_id), number, self._known_numbers(session_id)):
+                        yield one
             for session_id, diagnosis, sight in part.found:
                 for one in diagnosis.findings:
                     yield one
@@ -185,29 +196,19 @@ class Examination:
                 yield _build_run_finding(run, "waiting_approval", f"{call.tool} {call.call_id}, for {_ago(age)}")
         if run.status == "ready" and age > self._quiet_for_s:
             yield _build_run_finding(run, "untaken_run", f"for {_ago(age)}")
-        is_gone = run.status == "running" and await self._has_no_worker(run, age)
+        worker = await self._worker_of(run) if run.status == "running" else None
+        is_gone = run.status == "running" and (age > self._quiet_for_s if worker is None else worker.state != "live")
         if is_gone:
-            yield _build_run_finding(run, "worker_gone", f"last saved {_ago(age)} ago; {view.doing}")
+            who = "" if worker is None else f"{worker.holder or 'its worker'} is {worker.state}; "
+            yield _build_run_finding(run, "worker_gone", f"{who}last saved {_ago(age)} ago; it {view.doing}")
         for named in _open_calls(view, is_gone):
             yield _build_run_finding(run, "open_call", named)
 
     def _now(self) -> float:
         return time.time() if self._clock is None else self._clock()
 
-    async def _has_no_worker(self, run: RunSummary, age: float) -> bool:
-        """Whether nobody can be at work at a run that says so: its holder is gone, or nobody has held it for long."""
-        names = [Name("run", run.run_id)]
-        if run.session_id is not None:
-            names.append(Name("session", run.session_id))
-        has_held = False
-        for name in names:
-            sight = await self._store.looked(partial(_look_at_lease, name))
-            held = lease_state_in(sight)
-            if not held.is_over(self._now() if self._clock else sight.now):
-                if not process_liveness.is_gone(held.process):
-                    return False
-                has_held = True
-        return has_held or age > self._quiet_for_s
+    async def _worker_of(self, run: RunSummary) -> RunWorker | None:
+        return await self._store.looked(partial(worker_of, run.run_id, run.session_id, self._clock))
 
 
 def examine_store(
@@ -218,15 +219,17 @@ def examine_store(
     quiet_for_s: float = QUIET_FOR_S,
     waiting_for_s: float = WAITING_FOR_S,
     progress: Callable[[int], None] | None = None,
+    known_numbers: Callable[[str], int] | None = None,
 ) -> Examination:
     """What is wrong with a store, as findings to iterate over with `async for`; nothing is changed.
 
     `sessions`: only these, their runs, and the store itself. `waiting_for_s`: how long a call may wait for a person
-    before that is worth telling; `quiet_for_s`: how long a run may be without a sign of its worker. `clock` gives the
-    time in seconds since 1970; `progress` is told how many more records were read. Reads everything once, in time
-    proportional to it.
+    before that is worth telling; `quiet_for_s`: how long a run may be without a sign of its worker, where no lease
+    proves that the worker is gone. `clock` gives the time in seconds since 1970; `progress` is told how many more
+    records were read. `known_numbers` returns the highest lease number that a session is known to have had: a lower one
+    tells that the store was put back. Reads everything once, in time proportional to it.
     """
-    return Examination(store, sessions, clock, quiet_for_s, waiting_for_s, progress)
+    return Examination(store, sessions, clock, quiet_for_s, waiting_for_s, progress, known_numbers)
 
 
 def _build_run_finding(run: RunSummary, kind: str, detail: str) -> Finding:
@@ -271,7 +274,8 @@ async def read(store: Store, wanted: Sequence[str] | None, clock: Clock | None) 
 
 
 def _part_of(session_id: str, diagnosis: Diagnosis, sight: ReadAnswer) -> Part:
-    return Part([(session_id, diagnosis, sight)], 1, len(sight.rows[0]), diagnosis.has_foreign_rows, None)
+    numbers = {session_id: diagnosis.lease_number}
+    return Part([(session_id, diagnosis, sight)], 1, len(sight.rows[0]), diagnosis.has_foreign_rows, None, numbers)
 
 
 async def _read_pages(store: Store, name: Name, clock: Clock | None) -> tuple[Diagnosis, ReadAnswer] | None:
@@ -323,6 +327,7 @@ def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
     long: tuple[str, ...] = ()
     sessions = items = 0
     is_foreign = False
+    numbers: dict[str, int] = {}
     for one in (yield from listing("session", after, PAGE, {})):
         after = one.cursor
         seen = yield from _one(Name("session", one.id), clock)
@@ -333,6 +338,7 @@ def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
         if seen is not None:
             diagnosis, sight = seen
             items += len(sight.rows[0])
+            numbers[one.id] = diagnosis.lease_number
             is_foreign = is_foreign or diagnosis.has_foreign_rows
             if diagnosis.findings or open_runs_in(sight):
                 found.append((one.id, diagnosis, sight))
@@ -341,7 +347,7 @@ def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
     else:
         if sessions < PAGE:
             after = None
-    return Part(found, sessions, items, is_foreign, after, long)
+    return Part(found, sessions, items, is_foreign, after, numbers, long)
 
 
 def _lost_runs(session_id: str, sight: ReadAnswer) -> Plan[list[Finding]]:
@@ -363,7 +369,3 @@ def _lost_runs(session_id: str, sight: ReadAnswer) -> Plan[list[Finding]]:
 def _is_there(session_id: str) -> Plan[bool]:
     sight = yield from look(ReadRequest(Name("session", session_id), mark=False, times=True))
     return sight.created is not None
-
-
-def _look_at_lease(name: Name) -> Plan[ReadAnswer]:
-    return (yield from look(ReadRequest(name, cells=(LEASE,), mark=False)))

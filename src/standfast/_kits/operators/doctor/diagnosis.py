@@ -20,7 +20,7 @@ from standfast._src.sessions.rules.history import (
     fault_of,
     value_of,
 )
-from standfast._src.sessions.rules.leases import lease_state_in
+from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
 from standfast._src.sessions.rules.record_repair import Chain, Mend, Removed
 from standfast._src.sessions.storage import Name, Range, ReadAnswer, Row
 
@@ -54,6 +54,7 @@ class Diagnosis(NamedTuple):
     is_sealed: bool
     has_foreign_rows: bool
     """Whether another program has written to it."""
+    lease_number: int = 0
 
 
 def diagnose(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[str], bool]) -> Diagnosis:
@@ -70,7 +71,8 @@ def diagnose(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[str],
         order, leaving = _judge_rows(name, rows, found)
     found += _times(name, sight, now)
     found += _lease(name, sight, now, is_gone)
-    return Diagnosis(found, order, leaving, is_sealed, any(row.tag is None for row in rows))
+    number = lease_state_in(sight).number
+    return Diagnosis(found, order, leaving, is_sealed, any(row.tag is None for row in rows), number)
 
 
 def _build_finding(name: Name, kind: str, detail: str = "", index: int | None = None) -> Finding:
@@ -132,7 +134,19 @@ def _times(name: Name, sight: ReadAnswer, now: float) -> list[Finding]:
     return found
 
 
+def number_went_back(name: Name, number: int, known: int) -> list[Finding]:
+    """A finding where a session's lease has a lower number than is known to have been given out."""
+    return [_build_finding(name, "numbers_went_back", f"{number}, and it was {known}")] if number < known else []
+
+
 def _lease(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[str], bool]) -> list[Finding]:
+    held = lease_state_in(sight)
+    # A run is saved under a lease that was taken before: no run can know a number that the session has not had.
+    known = max((one.lease_number for one in open_runs_in(sight)), default=0)
+    return number_went_back(name, held.number, known) + _stuck_lease(name, sight, now, is_gone)
+
+
+def _stuck_lease(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[str], bool]) -> list[Finding]:
     value = value_of(sight, LEASE)
     held = lease_state_in(sight)
     if value is None or not held.ttl_s:

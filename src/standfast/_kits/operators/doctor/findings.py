@@ -79,6 +79,12 @@ KINDS: dict[str, Kind] = {
         "Others may wait for the session until its time is over.",
         "standfast runs unlock takes it away; whoever has it can then store nothing more under it.",
     ),
+    "numbers_went_back": Kind(
+        "broken",
+        "a lease number that is lower than one that was given out before",
+        "The store was put back to an earlier time, or lost writes. Its runs would repeat what they did since.",
+        "Stop the workers, then standfast runs hold STORE --all: every run that could act waits for a person.",
+    ),
     "waiting_approval": Kind(
         "watch",
         "a call that has waited for a person for long",
@@ -93,9 +99,9 @@ KINDS: dict[str, Kind] = {
     ),
     "worker_gone": Kind(
         "watch",
-        "a run that says it runs, and nobody holds its session or the run",
+        "a run under way whose worker has died, hangs, or holds no lease",
         "Its turn is not finished. The next run on the session tells of it; a call that had begun is in doubt.",
-        "Resume it with Runner.resume, or give it up with standfast runs cancel.",
+        "standfast runs show says which. Resume it with Runner.resume, or give it up with standfast runs cancel.",
     ),
     "open_call": Kind(
         "watch",

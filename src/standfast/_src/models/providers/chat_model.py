@@ -15,11 +15,13 @@ from uuid import uuid4
 
 from standfast._src.base.errors import ModelReplyError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ModelResponse, to_plain
 from standfast._src.items.usage import Usage
 from standfast._src.models.chat_format import WITHOUT_EFFECT, assistant_items, request as wire_request
 from standfast._src.models.chat_stream import ChatStream, Event
 from standfast._src.models.interface import ModelRequest
+from standfast._src.models.providers.client import note_address
 from standfast._src.models.providers.headers import HEADERS_OVERRIDE, override_headers
 from standfast._src.models.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 
@@ -47,12 +49,12 @@ class OpenAIChatCompletionsModel(OpenAIModel):
             wire_request(self.model, request, newer_limits=_is_official(client)), HEADERS_OVERRIDE
         )
         try:
-            completion: Any = await client.chat.completions.create(**arguments)
+            completion: Any = await _create(client, arguments)
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
             raise self._build_malformed_error(error) from error
         choices = getattr(completion, "choices", None)
         if not isinstance(choices, list) or not choices:
-            raise self._build_malformed_error(f"a {type(completion).__name__} without choices")
+            raise self._build_malformed_error(f"{describe_type(completion)} without choices")
         return _model_response(completion, keep_raw_usage=bool(request.model_settings.preserve_raw_usage))
 
     async def respond_streamed(self, request: ModelRequest) -> AsyncIterator[Any]:
@@ -61,7 +63,7 @@ class OpenAIChatCompletionsModel(OpenAIModel):
         arguments = override_headers(
             wire_request(self.model, request, stream=True, newer_limits=_is_official(client)), HEADERS_OVERRIDE
         )
-        stream: Any = await client.chat.completions.create(**arguments, stream=True)
+        stream: Any = await _create(client, {**arguments, "stream": True})
         assembly = ChatStream(new_call_id=_new_call_id)
         to_typed = _event_types()
         try:
@@ -91,6 +93,14 @@ async def _chunks(stream: AsyncIterable[object], assembly: ChatStream) -> AsyncI
 
 
 # --- what counts as a reply ------------------------------------------------------------------------------------------
+
+
+async def _create(client: AsyncOpenAI, arguments: dict[str, Any]) -> Any:
+    try:
+        return await client.chat.completions.create(**arguments)
+    except Exception as error:
+        note_address(error, client)
+        raise
 
 
 def _model_response(completion: ChatCompletion, *, keep_raw_usage: bool) -> ModelResponse:

@@ -58,7 +58,13 @@ def make_client(options: dict[str, Any]) -> AsyncOpenAI:
         raise UserError(
             f"no OpenAI client can be made: {str(error).rstrip('.')}",
             "Set OPENAI_API_KEY, call set_default_openai_key or set_default_openai_client, or give the provider a key.",
-        ) from error
+        ) from None  # its text is in this one
+
+
+def note_address(error: BaseException, client: AsyncOpenAI) -> None:
+    """Add the address to an error of the network, which names none."""
+    if type(error).__name__ == "APIConnectionError":
+        error.add_note(f"No answer came from {client.base_url}. Check base_url or OPENAI_BASE_URL, and the network.")
 
 
 class ClientHolder:

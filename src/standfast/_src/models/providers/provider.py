@@ -1,11 +1,12 @@
 """Providers of models by name: OpenAI, compatible servers, and other providers behind a prefix.
 
 A provider with a given client uses it and leaves it open. Otherwise clients are made at the first request (no key is
-needed before), one for each event loop, and closed by `aclose`.
+needed to make a provider), one for each event loop, and closed by `aclose`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +18,7 @@ from standfast._src.models.providers.client import (
     default_client,
     default_key,
     get_default_model,
+    make_client,
     uses_responses_by_default,
 )
 from standfast._src.models.providers.litellm_and_any_llm import AnyLLMProvider, LitellmProvider
@@ -82,6 +84,13 @@ class OpenAIProvider(ModelProvider):
         """Close the clients made by this provider for the running loop."""
         if self._own is not None:
             await self._own.aclose()
+
+    def require_key(self) -> None:
+        """Raise UserError if no client can be made: without a key no request of a run could leave."""
+        key = self._options["api_key"] or default_key() or os.environ.get("OPENAI_API_KEY")
+        has_client = self._given is not None or (not self._has_options and default_client() is not None)
+        if not key and not has_client:
+            make_client({name: value for name, value in self._options.items() if value is not None})
 
     def _client(self) -> AsyncOpenAI:
         if self._given is not None:
@@ -178,6 +187,11 @@ class MultiProvider(ModelProvider):
         """Return the model of a name, with or without a prefix."""
         provider, name = self._find(model_name)
         return provider.get_model(name)
+
+    def require_key(self, model_name: str | None) -> None:
+        """Raise UserError if this is a model of OpenAI and no key is set for it."""
+        if model_name is None or "/" not in model_name:
+            self.openai_provider.require_key()
 
     def _find(self, model_name: str | None) -> tuple[ModelProvider, str | None]:
         if model_name is None or "/" not in model_name:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.type_names import describe_type
 
 OPENAI_HARNESS_ID_TRACE_METADATA_KEY = "agent_harness_id"
 """The key of the id in the metadata of a trace."""
@@ -94,5 +95,5 @@ def _read(config: OpenAIAgentRegistrationConfig | Mapping[str, Any]) -> OpenAIAg
     if isinstance(config, Mapping) and config.keys() <= {"harness_id"}:
         return OpenAIAgentRegistrationConfig(config.get("harness_id"))
     raise SettingTypeError(
-        f"a {type(config).__name__} is no registration", "Give OpenAIAgentRegistrationConfig(harness_id=...)."
+        f"{describe_type(config)} is no registration", "Give OpenAIAgentRegistrationConfig(harness_id=...)."
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from standfast._src.base.errors import ModelReplyError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ModelResponse, to_json_item, to_plain
 from standfast._src.items.usage import Usage
 from standfast._src.models.interface import ModelRequest
@@ -25,7 +26,7 @@ from standfast._src.models.outcome_query import (
     identifies_itself,
     is_answered,
 )
-from standfast._src.models.providers.client import ClientSource
+from standfast._src.models.providers.client import ClientSource, note_address
 from standfast._src.models.providers.headers import _HEADERS_OVERRIDE, override_headers
 from standfast._src.models.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 from standfast._src.models.responses_format import WITHOUT_EFFECT, input_param, request as wire_request
@@ -75,7 +76,7 @@ class OpenAIResponsesModel(OpenAIModel):
         except ValueError as error:  # a body that is not JSON; the library lets its parser's error through
             raise self._build_malformed_error(error) from error
         if not isinstance(getattr(response, "output", None), list):
-            raise self._build_malformed_error(f"a {type(response).__name__} without output")
+            raise self._build_malformed_error(f"{describe_type(response)} without output")
         check_whole(response)
         return model_response(response, keep_raw_usage=bool(request.model_settings.preserve_raw_usage))
 
@@ -176,6 +177,7 @@ async def _create(client: AsyncOpenAI, arguments: dict[str, Any]) -> Any:
         return await client.responses.create(**arguments)
     except Exception as error:
         _note_remedy(error, arguments)
+        note_address(error, client)
         raise
 
 

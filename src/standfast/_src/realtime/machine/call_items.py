@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
+from standfast._src.base.type_names import describe_type
+
 
 @dataclass_transform(kw_only_default=True, eq_default=True)
 class Record:
@@ -49,7 +51,7 @@ class Record:
         if isinstance(value, cls):
             return value
         if not isinstance(value, dict):
-            raise TypeError(f"a {type(value).__name__} is no {cls.__name__}")
+            raise TypeError(f"{describe_type(value)} is no {cls.__name__}")
         fields = dict(value)
         if isinstance(fields.get("content"), list):
             fields["content"] = [part_of(part, str(fields.get("role", "user"))) for part in fields["content"]]

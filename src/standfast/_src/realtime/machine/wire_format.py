@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from standfast._src.base.errors import UserError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.realtime.machine.session_settings import to_realtime_audio_format
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def typed_content(message: object) -> tuple[str, tuple[Item, ...]]:
     if isinstance(message, str):
         return message, ()
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
-        raise UserError(f"a {type(message).__name__} is no message", "Give text, or a message with a list of content.")
+        raise UserError(f"{describe_type(message)} is no message", "Give text, or a message with a list of content.")
     parts: list[Item] = []
     for part in message["content"]:
         kind = part.get("type") if isinstance(part, Mapping) else None

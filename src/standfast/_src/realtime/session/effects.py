@@ -18,6 +18,7 @@ from standfast._src.agents.hooks import RunHooksBase, overridden
 from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.errors import UserError
 from standfast._src.base.logs import logger
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.texts_for_models import model_text
 from standfast._src.realtime.agent import RealtimeAgent
 from standfast._src.realtime.machine.call_items import RealtimeToolCallItem
@@ -312,7 +313,7 @@ class EffectPerformer:
                 target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
                 if not isinstance(target, RealtimeAgent):
                     raise UserError(
-                        f"handoff {call.name!r} returned a {type(target).__name__}",
+                        f"handoff {call.name!r} returned {describe_type(target)}",
                         "on_invoke_handoff must return a RealtimeAgent.",
                     )
                 if span is not None:

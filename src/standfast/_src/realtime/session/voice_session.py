@@ -21,6 +21,7 @@ from standfast._src.base.errors import (
     UserError,
 )
 from standfast._src.base.logs import logger
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.usage import Usage
 from standfast._src.models.interface import ModelProvider
 from standfast._src.realtime.agent import RealtimeAgent
@@ -424,7 +425,7 @@ class RealtimeSession(RealtimeModelListener):
         """Send a piece of a user's speech; `commit` ends the utterance for a server without turn detection."""
         self._check_open()
         if not isinstance(audio, bytes | bytearray | memoryview):
-            raise SettingTypeError(f"audio is a {type(audio).__name__}", "Give bytes.")
+            raise SettingTypeError(f"audio is {describe_type(audio)}", "Give bytes.")
         data = bytes(audio)
         link = self._exchange.link
         if isinstance(link, OpaqueConnection):
@@ -482,7 +483,7 @@ class RealtimeSession(RealtimeModelListener):
         """Change the agent. Returns once the model has its settings; raises if the server refuses them."""
         self._check_open()
         if not isinstance(agent, RealtimeAgent):
-            raise SettingTypeError(f"a {type(agent).__name__} is no voice agent", "Give a RealtimeAgent.")
+            raise SettingTypeError(f"{describe_type(agent)} is no voice agent", "Give a RealtimeAgent.")
         if isinstance(self._exchange.link, OpaqueConnection):
             self._scope.hands.connected = True
         self._start()

@@ -30,6 +30,7 @@ from standfast._src.base.errors import (
     RealtimeStateError,
     UserError,
 )
+from standfast._src.base.type_names import describe_type
 from standfast._src.realtime.machine.model_events import (
     RealtimeModelConnectionStatusEvent,
     RealtimeModelErrorEvent,
@@ -321,7 +322,7 @@ class _Line:
         try:
             frame = _DECODER.decode(message)
             if not isinstance(frame, dict):
-                raise ValueError(f"a frame is an object, not a {type(frame).__name__}")
+                raise ValueError(f"a frame is an object, not {describe_type(frame)}")
             meanings = model_events(frame)
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError) as error:
             return await self._model._tell(RealtimeModelErrorEvent({"type": "invalid_frame", "message": str(error)}))

@@ -19,7 +19,7 @@ from standfast._src.agents.hooks import check_hooks
 from standfast._src.agents.run_options import RunOptions
 from standfast._src.base.errors import RunClaimedError, SettingTypeError, UserError
 from standfast._src.base.json_values import Item
-from standfast._src.runs.api.arguments import StartOptions, start
+from standfast._src.runs.api.arguments import StartOptions, check_agent, check_key, start
 from standfast._src.runs.api.run_state import RunState
 from standfast._src.runs.loop.event_queue import EventQueue
 from standfast._src.runs.loop.result import RunResult, RunResultStreaming
@@ -55,6 +55,8 @@ class AgentRunner:
             raise UserLoopError(
                 "run_sync was called where an event loop is running", "Use `await Runner.run(...)` there."
             )
+        check_agent(starting_agent)
+        check_key(starting_agent, input, kwargs.get("run_config"))
         return run_on_thread_loop(execute(starting_agent, input, options_of(kwargs)))
 
     def run_streamed(

@@ -14,6 +14,7 @@ from standfast._src.agents.hooks import RunHooksBase, check_hooks
 from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.exports.lazy import edge
 from standfast._src.models.interface import ModelProvider
 from standfast._src.runs.api.run_state import RunState, with_context
@@ -27,9 +28,7 @@ from standfast._src.sessions.protocol import Session
 def check_agent(agent: object) -> None:
     """Raise SettingTypeError, a TypeError, if this cannot be run."""
     if not hasattr(agent, "handoffs") or not hasattr(agent, "instructions"):
-        raise SettingTypeError(
-            f"a {type(agent).__name__} is not an agent", "Pass an Agent, or what has its attributes."
-        )
+        raise SettingTypeError(f"{describe_type(agent)} is not an agent", "Pass an Agent, or what has its attributes.")
 
 
 def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
@@ -44,6 +43,31 @@ def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[A
                 "Give each starting agent a name of its own.",
             )
     return found
+
+
+def check_key(agent: Agent[Any], given: object, run_config: RunConfig | dict[str, Any] | None) -> None:
+    """Raise UserError if the first request of a new run could not leave for lack of a key.
+
+    Asked before the loop, so that the error is a line and not a page. Models of a provider that was given are its own.
+    """
+    config = coerce_run_config(run_config)
+    model = config.model if config.model is not None else getattr(agent, "model", None)
+    is_named = model is None or isinstance(model, str)
+    # A run that has ended under its id is read again without a request.
+    if is_named and config.model_provider is None and config.run_id is None and not isinstance(given, RunState):
+        require = getattr(default_provider(), "require_key", None)
+        if require is not None:
+            require(model)
+
+
+def check_session(session: object) -> None:
+    """Raise SettingTypeError, a TypeError, if this is not a session."""
+    if session is not None and not hasattr(session, "get_items"):
+        shown = repr(session) if isinstance(session, str) else "'guest-42'"
+        raise SettingTypeError(
+            f"session is {describe_type(session)} and not a session",
+            f"Make one of the id: SQLiteSession({shown}, 'conversations.db').",
+        )
 
 
 class StartOptions(NamedTuple):
@@ -75,6 +99,9 @@ def start(
     check_agent(agent)
     check_hooks(hooks)
     check_max_turns(max_turns)
+    check_session(session)
+    if resumed is None:
+        check_key(agent, given, options.run_config)
     config = coerce_run_config(options.run_config)
     check_error_handlers(options.error_handlers)
     owner = owner_of(session, options.conversation_id, options.previous_response_id, options.auto_previous_response_id)

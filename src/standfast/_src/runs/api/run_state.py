@@ -21,6 +21,7 @@ from standfast._src.agents.hooks import TAgent
 from standfast._src.agents.run_config import RunConfig
 from standfast._src.base.errors import ApprovalError, RunStateError, UserError
 from standfast._src.base.json_values import Item, copy_json, encode
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import LOCAL_CALL_TYPES
 from standfast._src.items.items import ToolApprovalItem
 from standfast._src.models.interface import ModelProvider
@@ -279,9 +280,7 @@ class RunState(Generic[TContext, TAgent]):
     ) -> RunState[Any]:
         """The run that `to_json` gave. Raises RunStateError for anything else, before anything of it is used."""
         if not isinstance(state_json, Mapping):
-            raise RunStateError(
-                f"a {type(state_json).__name__} is not a saved run", "Pass what RunState.to_json() gave."
-            )
+            raise RunStateError(f"{describe_type(state_json)} is not a saved run", "Pass what RunState.to_json() gave.")
         payload = dict(state_json)
         try:
             run = decode_run(payload)

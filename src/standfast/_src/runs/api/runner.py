@@ -52,7 +52,7 @@ AS_SAVED: Any = object()
 
 
 class Runner:
-    """Runs agents."""
+    """Runs agents: `run`, `run_sync` and `run_streamed` begin, `resume` and `recover` continue after a crash."""
 
     @classmethod
     async def run(
@@ -72,8 +72,28 @@ class Runner:
     ) -> RunResult[RunState[TContext]]:
         """Run an agent until it has a final output, waits for a person, or fails.
 
-        Raises what ended it: a tripwire, `MaxTurnsExceeded`, what a tool or the model raised. The error carries what
-        was done (`run_data`) and, as `run_state`, the run to go on with.
+        Raises the error that ended the run, such as a tripwire, `MaxTurnsExceeded`, or an exception of a tool or the
+        model. The error carries the work done (`run_data`) and, as `run_state`, the run to resume.
+
+        Args:
+            starting_agent: The agent that gets the input. Handoffs may end the run with another one.
+            input: A text, a list of Responses items, or a `RunState` to resume.
+            context: An object for tools, hooks and instructions. The model never sees it.
+            max_turns: The number of model replies before `MaxTurnsExceeded`; None for no limit.
+            hooks: Callbacks for the events of the whole run.
+            run_config: Settings such as the model, the run id and the tracing, as `RunConfig` or a dict of its fields.
+            error_handlers: Functions that turn an error into a final output, by the kind of the error.
+            previous_response_id: The response after which a server continues; without a session.
+            auto_previous_response_id: True to chain each request to the response before it.
+            conversation_id: A conversation on the server; without a session.
+            session: The stored conversation: its history is read first, and every turn is stored in it.
+
+        Returns:
+            The result: `final_output`, `new_items`, `interruptions` that wait for a person, and `to_input_list()`.
+
+        Example:
+            result = await Runner.run(agent, "A table for two.", session=SQLiteSession("guest-42", "conversations.db"))
+            print(result.final_output)
         """
         # fmt: off
         return await get_default_agent_runner().run(
@@ -99,7 +119,26 @@ class Runner:
         conversation_id: str | None = None,
         session: Session | None = None,
     ) -> RunResult[RunState[TContext]]:
-        """`run`, for code without an event loop. Ctrl-C stops the run in order and is raised."""
+        """Run an agent from code without an event loop. Ctrl-C stops the run in order and is raised.
+
+        Inside a running event loop (a notebook, a web handler) it is refused: use `await Runner.run(...)` there.
+
+        Args:
+            starting_agent: The agent that gets the input. Handoffs may end the run with another one.
+            input: A text, a list of Responses items, or a `RunState` to resume.
+            context: An object for tools, hooks and instructions. The model never sees it.
+            max_turns: The number of model replies before `MaxTurnsExceeded`; None for no limit.
+            hooks: Callbacks for the events of the whole run.
+            run_config: Settings such as the model, the run id and the tracing, as `RunConfig` or a dict of its fields.
+            error_handlers: Functions that turn an error into a final output, by the kind of the error.
+            previous_response_id: The response after which a server continues; without a session.
+            auto_previous_response_id: True to chain each request to the response before it.
+            conversation_id: A conversation on the server; without a session.
+            session: The stored conversation: its history is read first, and every turn is stored in it.
+
+        Returns:
+            The result, as `run` returns it.
+        """
         # fmt: off
         return get_default_agent_runner().run_sync(
             starting_agent, input, context=context, max_turns=max_turns, hooks=hooks, run_config=run_config,
@@ -126,8 +165,24 @@ class Runner:
     ) -> RunResultStreaming[RunState[TContext]]:
         """Start a run in the background and return at once; iterate `stream_events()` to watch it.
 
-        It runs to its end whether or not anybody watches. Errors of the arguments are raised here, all others by the
+        It runs to its end with or without a watcher. Errors of the arguments are raised here, all others by the
         iteration.
+
+        Args:
+            starting_agent: The agent that gets the input. Handoffs may end the run with another one.
+            input: A text, a list of Responses items, or a `RunState` to resume.
+            context: An object for tools, hooks and instructions. The model never sees it.
+            max_turns: The number of model replies before `MaxTurnsExceeded`; None for no limit.
+            hooks: Callbacks for the events of the whole run.
+            run_config: Settings such as the model, the run id and the tracing, as `RunConfig` or a dict of its fields.
+            error_handlers: Functions that turn an error into a final output, by the kind of the error.
+            previous_response_id: The response after which a server continues; without a session.
+            auto_previous_response_id: True to chain each request to the response before it.
+            conversation_id: A conversation on the server; without a session.
+            session: The stored conversation: its history is read first, and every turn is stored in it.
+
+        Returns:
+            A result whose `stream_events()` yields the events of the run, and whose `final_output` is set at its end.
         """
         # fmt: off
         return get_default_agent_runner().run_streamed(
@@ -156,10 +211,23 @@ class Runner:
     ) -> RunResult[RunState[TContext]]:
         """Go on with a saved run, in any process: after a pause, a failure or a crash.
 
-        What was done is not done again; a call that had begun is settled by its tool's policy. Raises NotFoundError if
-        there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it. `takeover`
-        takes a run that is marked as running without a lease to prove that its worker is gone. `max_turns` is of the
-        whole run, the turns before included; left out, it stays what it was.
+        Finished work is not repeated; a call that had begun is settled by its tool's policy. Raises NotFoundError if
+        there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it.
+
+        Args:
+            starting_agent: The agent that the run began with, as this process has it.
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
+            context: An object for tools, hooks and instructions; without it the saved one is used.
+            hooks: Callbacks for the events of the run from here on.
+            run_config: Settings of this part of the run.
+            error_handlers: Functions that turn an error into a final output.
+            takeover: True to take a run that is marked as running, without a lease as proof that its worker is gone.
+            max_turns: The limit of the whole run, earlier turns included; left out, the limit stays as it was.
+
+        Returns:
+            The result of the whole run.
         """
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
         return await execute(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
@@ -243,12 +311,24 @@ class Runner:
     ) -> RecoveryReport:
         """Go on, in one pass, with every saved run whose worker is gone, or that was decided and has no worker yet.
 
-        A run goes to the one of `agents` that it was started with, by name. `sessions` opens the session of an id and
-        is needed for runs that a session owns; whatever it opens is closed here. The runs are looked for in `store`, or
-        beside those sessions. At most `limit` runs are taken, `concurrency` at a time, none after `timeout_s`: those
-        under way then are handed over (see `hand_over`). Runs that other workers have, or that wait for a person, are
-        left as they are; so are those that failed or were cancelled, which somebody was told of. Any number of
-        processes may do this at once. What a run or a store raises is in the report, and nothing of it is raised.
+        Runs that other workers have, or that wait for a person, are left as they are. So are failed and cancelled runs:
+        their callers got the error. Any number of processes may do this at once. Exceptions of a run or a store are in
+        the report, and none is raised.
+
+        Args:
+            agents: The starting agents of this process; a run goes to the one with its name.
+            store: The store to look in; left out, the store of `sessions`.
+            sessions: A function that opens the session of an id, for runs that a session owns. They are closed here.
+            context_of: A function that makes the context of a run from its summary.
+            hooks: Callbacks for the events of the runs.
+            run_config: Settings of the runs; without a `run_id`.
+            error_handlers: Functions that turn an error into a final output.
+            limit: The number of runs that are taken at most.
+            concurrency: The number of runs at a time.
+            timeout_s: The time after which no run is taken, and those under way are handed over (see `hand_over`).
+
+        Returns:
+            A report with an outcome for each run that was found.
         """
         config = coerce_run_config(run_config)
         if config.run_id is not None:

@@ -17,6 +17,7 @@ from standfast._src.agents.context import RunContextWrapper, wrapper_of
 from standfast._src.base.errors import ItemNotStorableError, RunStateError, UserError
 from standfast._src.base.json_values import Item, encode
 from standfast._src.base.logs import logger
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.append_log import NOT_OF_THE_TYPE, convert
 from standfast._src.runs.engine.codec import BesideRun, SavedContext
@@ -38,7 +39,7 @@ def saved_context(context: object, serializer: ContextSerializer | None, strict:
     if serializer is not None:
         value = serializer(context)
         if not isinstance(value, Mapping):
-            raise UserError(f"context_serializer returned a {type(value).__name__}", "Return a mapping of JSON values.")
+            raise UserError(f"context_serializer returned {describe_type(value)}", "Return a mapping of JSON values.")
         return SavedContext("context_serializer", _json("what context_serializer returned", value))
     if context is None:
         return SavedContext("none", None)
@@ -94,7 +95,7 @@ def read_saved_context(
         override = _restore_context(beside.saved_context, deserializer, strict)
     elif isinstance(override, RunContextWrapper) and type(override) is not RunContextWrapper:
         raise UserError(
-            f"context_override is a {type(override).__name__}", "Pass the application's object, or a RunContextWrapper."
+            f"context_override is {describe_type(override)}", "Pass the application's object, or a RunContextWrapper."
         )
     return beside.revision, wrap_context(override, usage, book)
 

@@ -25,9 +25,11 @@ from standfast._src.runs.engine.events import (
     Decided,
     Event,
     HandedOver,
+    Held,
     InputStaged,
     Judged,
     NotTaken,
+    Released,
     Replied,
     Returned,
     SettledBy,
@@ -89,6 +91,10 @@ def advance(run: Run, event: Event) -> Run:
             return _apply_stopped(run, event)
         case SettledBy() if not run.is_closed or run.is_left_owing:
             return _apply_settled(run, event)
+        case Held() if not run.finished:
+            return _apply_hold(run, event)
+        case Released() if not run.finished:
+            return _progress(_without_hold(run), is_ready=True)
         case _:
             name = type(event).__name__
             raise CallerError(f"{name} is not something run {run.spec.run_id!r} was waiting for", _FEED_WHAT_WAS_DUE)
@@ -307,6 +313,44 @@ def _last_word(call: Call, event: Stopped) -> str:
     return model_text("not_completed") if call.has_begun else event.message or model_text("did_not_run")
 
 
+def _apply_hold(run: Run, event: Held) -> Run:
+    turn = run.turn
+    if turn is not None:
+        turn = evolve(turn, calls=tuple(_hold_call(call, event) for call in turn.calls))
+    # The decisions about its calls are enough where calls wait. Nothing else asks a person about a run without one.
+    run = _progress(evolve(run, turn=turn, spec=run.spec.with_hold(None)), is_ready=False)
+    return run if run.paused else evolve(run, spec=run.spec.with_hold(event.hold))
+
+
+def _hold_call(call: Call, event: Held) -> Call:
+    child = call.child
+    if child is not None and not child.finished:
+        return evolve(call, child=_apply_hold(child, event), state="waiting")
+    if call.state == "returned" or call.kind in NO_EFFECT:
+        return call
+    # Also one that waited for an approval: a person may have given it after the store's state, and the call have run.
+    return evolve(call, state="waiting", reason="unknown", decision=None, same_as_run=None)
+
+
+NO_EFFECT = ("handoff", "ignored", "unknown", "gone", "repeated")
+"""Kinds of calls that act upon nothing outside of the run."""
+
+
+def _without_hold(run: Run) -> Run:
+    """The run, and the runs in its calls, without a hold; a call whose run waits for nothing else may continue."""
+    turn = run.turn
+    if turn is not None:
+        turn = evolve(turn, calls=tuple(_released_call(call) for call in turn.calls))
+    return evolve(run, turn=turn, spec=run.spec.with_hold(None))
+
+
+def _released_call(call: Call) -> Call:
+    if call.child is None or call.state != "waiting":
+        return call
+    child = _without_hold(call.child)
+    return evolve(call, child=child, state="waiting" if child.paused else "asked")
+
+
 def _apply_settled(run: Run, event: SettledBy) -> Run:
     """Close the open parts of a crashed run; the result is paused if one of its calls waits for a person."""
     run = _apply_claimed(run, Claimed(event.claim, event.stored))
@@ -441,6 +485,17 @@ def refuse_finished(run: Run) -> None:
         raise RunStateError(
             f"run {run.spec.run_id!r} has ended and cannot be resumed",
             "Start a new turn: Runner.run(agent, result.to_input_list() + [new input]), or pass the same session.",
+        )
+
+
+def raise_for_hold(run: Run) -> None:
+    """Raise if an operator keeps the run from acting (C15)."""
+    if run.is_held:
+        hold = run.spec.hold
+        assert hold is not None
+        raise RunStateError(
+            f"run {run.spec.run_id!r} is held by {hold.by}: its store was restored, and may be behind what the run did",
+            "Let it continue with `standfast runs approve STORE RUN` or Store.release(), or give it up.",
         )
 
 

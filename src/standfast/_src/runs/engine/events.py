@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from standfast._src.base.json_values import Item
-from standfast._src.runs.engine.run import Call, Conclusion, Decision, Entry, Outgoing, Response, Run, StopMode
+from standfast._src.runs.engine.run import Call, Conclusion, Decision, Entry, Hold, Outgoing, Response, Run, StopMode
 
 Stage = Literal["input", "staged", "output"]
 
@@ -261,3 +261,16 @@ class SettledBy(Event, frozen=True):
     """See Claimed."""
     is_orphan: bool = False
     """True if no worker can continue the run, so that calls waiting for a person are closed too."""
+
+
+class Held(Event, frozen=True):
+    """An operator keeps the run from acting: its store was restored, and may be behind the effects of the run.
+
+    Every call that has no output waits for a person then. A run without such a call waits as a whole.
+    """
+
+    hold: Hold
+
+
+class Released(Event, frozen=True):
+    """A person lets a held run continue from its stored state."""

@@ -7,7 +7,7 @@ both say "yes".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field, structs
@@ -24,6 +24,14 @@ OwnerKind = Literal["replay", "session", "conversation", "chain"]
 Verdict = Literal["blocking", "parallel", "passed", "tripped"]
 CallState = Literal["asked", "waiting", "begun", "doubt", "returned"]
 StopMode = Literal["after_turn", "immediate", "failed", "abandoned"]
+
+
+class Hold(Struct, frozen=True):
+    """An operator keeps the run from acting, because its store may be behind what the run did (C15)."""
+
+    by: str
+    at: float
+    """In seconds since 1970, by the operator's clock."""
 
 
 class Owner(Struct, frozen=True):
@@ -56,7 +64,7 @@ class Spec(Struct, frozen=True):
     input_is_text: bool = False
     context: Any = None
     """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
-    `handed_over`. Fields would stand in the saved form of every run."""
+    `handed_over`, `held`. Fields would stand in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -90,7 +98,17 @@ class Spec(Struct, frozen=True):
         """Tell whether the last worker stopped in order, with no effect under way, and none resumed the run since."""
         return self._says("handed_over")
 
-    def with_context(self, name: str, value: bool | int | None = True) -> Spec:
+    @property
+    def hold(self) -> Hold | None:
+        """The operator's hold on the run, if any."""
+        found = self.context.get("held") if isinstance(self.context, dict) else None
+        return Hold(str(found.get("by")), float(found.get("at") or 0)) if isinstance(found, dict) else None
+
+    def with_hold(self, hold: Hold | None) -> Spec:
+        """Return a copy that is held by an operator, or released."""
+        return self.with_context("held", None if hold is None else {"by": hold.by, "at": hold.at})
+
+    def with_context(self, name: str, value: bool | int | Mapping[str, object] | None = True) -> Spec:
         """Return a copy with a fact added to its context."""
         known = {**(self.context if isinstance(self.context, dict) else {}), name: value}
         return evolve(self, context={name: value for name, value in known.items() if value is not None} or None)
@@ -370,6 +388,8 @@ class Run(Struct, frozen=True):
     @property
     def paused(self) -> bool:
         """True if nothing can happen before a person decides."""
+        if self.is_held:
+            return True
         if self.progress.verdict != "passed":
             return False
         waits = False
@@ -380,6 +400,11 @@ class Run(Struct, frozen=True):
             elif call.state != "returned" and call.kind != "handoff":
                 return False
         return waits
+
+    @property
+    def is_held(self) -> bool:
+        """True if an operator keeps the run from acting until a person releases the hold."""
+        return self.spec.hold is not None and not self.finished
 
     @property
     def is_parked(self) -> bool:
@@ -435,7 +460,7 @@ class Run(Struct, frozen=True):
             return "cancelled" if stop is not None and stop.mode == "abandoned" else "done"
         if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
             return "failed" if stop.mode == "failed" else "cancelled"
-        if self.progress.is_ready:
+        if self.progress.is_ready and not self.is_held:
             return "paused" if self.waiting else "ready"
         return "paused" if self.paused else "running"
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from standfast._src.base.errors import RunStateError
 from standfast._src.base.new_layouts import version_to_write
+from standfast._src.base.type_names import describe_type
 
 SCHEMA = "standfast.run"
 OLDEST = 2
@@ -48,7 +49,7 @@ def upgrade(payload: object) -> Payload:
     """The payload in today's layout; newer, unknown and foreign ones are refused by name (D9)."""
     if not isinstance(payload, dict):
         raise RunStateError(
-            f"a {type(payload).__name__} is not a saved run", "Pass what RunState.to_json() or to_string() gave."
+            f"{describe_type(payload)} is not a saved run", "Pass what RunState.to_json() or to_string() gave."
         )
     if payload.get("schema") != SCHEMA:
         foreign, other = payload.get("$schemaVersion"), payload.get("schema")

@@ -10,6 +10,7 @@ import uuid
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import UserError
 from standfast._src.base.json_values import Item, copy_json, encode
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import canonical, deduplicate, normalise, sanitise_for_store, without_more_copies
 from standfast._src.items.items import ItemHelpers
 from standfast._src.runs.engine.append_log import Log
@@ -42,12 +43,16 @@ def create_run(scope: RunScope) -> Run:
 def own_items(given: str | list[Item]) -> list[Item]:
     """The run's own input as items: normalised and de-duplicated, sharing nothing with the caller's (C1, C2)."""
     if not isinstance(given, str | list):
-        raise UserError(
-            f"the input of a run is a {type(given).__name__}", "Give a text, a list of items, or a RunState."
-        )
+        raise UserError(f"the input of a run is {describe_type(given)}", "Give a text, a list of items, or a RunState.")
     if isinstance(given, str):
         return ItemHelpers.input_to_new_input_list(given)
     # Questions to a person are left out here, where no ordinal counts them yet (C5).
+    for place, item in enumerate(given):
+        if isinstance(item, dict) and "content" in item and "role" not in item and "type" not in item:
+            raise UserError(
+                f"item {place} of the input has content, and neither a role nor a type",
+                'Say whose it is: {"role": "user", "content": ...}.',
+            )
     items = [sanitise_for_store(normalise(item)) for item in ItemHelpers.input_to_new_input_list(given)]
     return deduplicate([item for item in items if item is not None])
 
@@ -72,7 +77,7 @@ async def as_shown(scope: RunScope, run: Run) -> Run:
         return run
     if not callable(callback):
         raise UserError(
-            f"session_input_callback is a {type(callback).__name__}", "Give a function (history, new) -> list."
+            f"session_input_callback is {describe_type(callback)}", "Give a function (history, new) -> list."
         )
     scope.history = await scope.session.read()
     history, own = [*scope.history, *scope.seen.open_turns], [entry.item for entry in run.ledger]
@@ -80,7 +85,7 @@ async def as_shown(scope: RunScope, run: Run) -> Run:
         seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
     if not isinstance(seen, list):
         raise UserError(
-            f"session_input_callback returned a {type(seen).__name__}", "Return the list of items the model sees."
+            f"session_input_callback returned {describe_type(seen)}", "Return the list of items the model sees."
         )
     strangers = {type(item).__name__ for item in seen if not isinstance(item, dict)}
     if strangers:

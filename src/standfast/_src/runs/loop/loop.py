@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from standfast._src.base.errors import LeaseLostError, RunClaimedError, RunHandedOverError
 from standfast._src.base.logs import logger
+from standfast._src.base.operational_events import emit
 from standfast._src.runs.engine.advance import advance
 from standfast._src.runs.engine.codec import settler_of
 from standfast._src.runs.engine.due import due
@@ -120,6 +121,7 @@ class Loop(SavingLoop):
                 self.task.uncancel()  # it was ours, and it is dealt with
         except (RunClaimedError, LeaseLostError) as error:
             await self._give_up()  # the run is another's now: nothing more may be written in its name
+            emit("lease_lost", run=self.state.spec.run_id, reason=type(error).__name__)
             await self._say_whose(error)
             raise
         except GeneratorExit:  # its loop was closed under it: nothing can be awaited any more

@@ -11,6 +11,7 @@ from standfast._src.agents.agent import Agent
 from standfast._src.agents.context import RunContextWrapper, TState
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError, StandfastError
 from standfast._src.base.json_values import Item, copy_json
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import omit_reasoning_id, prune
 from standfast._src.items.items import ItemHelpers, ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
 from standfast._src.items.stream_events import StreamEvent
@@ -274,7 +275,7 @@ class RunResultBase(Generic[TState]):
         """The final output, for a type checker; with `raise_if_incorrect_type` it is checked."""
         if raise_if_incorrect_type and not isinstance(self.final_output, cls):
             raise SettingTypeError(
-                f"the final output is a {type(self.final_output).__name__}, not a {cls.__name__}",
+                f"the final output is {describe_type(self.final_output)}, not a {cls.__name__}",
                 "Set the agent's output_type, or ask for the type it has.",
             )
         return cast(T, self.final_output)
@@ -286,13 +287,25 @@ class RunResultBase(Generic[TState]):
                 item.release_agent()
         self._released = weakref.ref(self._scope.graph.agent(self._run.progress.agent))
 
+    def _count_parts(self) -> str:
+        turns = self._run.progress.turns
+        counts = ((len(self.new_items), "new item"), (len(self.raw_responses), "response"), (turns, "turn"))
+        return ", ".join(f"{count} {one}{'' if count == 1 else 's'}" for count, one in counts)
+
+    def __repr__(self) -> str:
+        run = self._run
+        return (
+            f"<{type(self).__name__} of run {run.spec.run_id}: {run.status}, last agent {run.progress.agent!r}, "
+            f"{self._count_parts()}, final output {self.final_output!r}>"
+        )
+
     def __str__(self) -> str:
         run = self._run
         lines = [
             f"{type(self).__name__}:",
             f"- last agent: {run.progress.agent!r}",
             f"- final output ({type(self.final_output).__name__}): {self.final_output}",
-            f"- {len(self.new_items)} new items, {len(self.raw_responses)} responses, {run.progress.turns} turns",
+            f"- {self._count_parts()}",
             f"- run {run.spec.run_id}: {run.status}",
         ]
         return "\n".join(lines)

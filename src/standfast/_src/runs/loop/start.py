@@ -24,7 +24,7 @@ from standfast._src.base.json_values import Item, copy_json
 from standfast._src.base.operational_events import emit
 from standfast._src.items.items import ModelResponse, readable
 from standfast._src.items.usage import Usage
-from standfast._src.runs.engine.advance import advance, refuse_finished, refuse_settled
+from standfast._src.runs.engine.advance import advance, raise_for_hold, refuse_finished, refuse_settled
 from standfast._src.runs.engine.append_log import Log
 from standfast._src.runs.engine.codec import RunRecord, decode_saved, ending_of, has_ended
 from standfast._src.runs.engine.due import due
@@ -181,6 +181,7 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
     owner_on_resume(earlier, scope.arguments.owner)
     check_saved(earlier, scope.graph)
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
+    raise_for_hold(earlier)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
         scope.wrapper.usage.add(usage_of(earlier))
         return await _look_at(scope, earlier, revision)
@@ -210,6 +211,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
         check_saved(run, scope.graph)
         # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
         status = run.status if is_nested else await check_unclaimed(run, scope.store, resumed.revision)
+    raise_for_hold(run)
     if run.paused and not due(run):
         return await _look_at(scope, run, resumed.revision)
     await _hold(scope, resumed)

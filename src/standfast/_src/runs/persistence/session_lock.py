@@ -215,11 +215,16 @@ class SessionLock:
         asked_at = time.monotonic()
         if around := locks_held_by_callers(self._started_in):
             self._refuse_to_wait_for_itself(around)
-        if around and wait_s > 0:
-            with waiting_for(self.key, self._started_in, what=f"session {self.session_id!r}"):
+        try:
+            if around and wait_s > 0:
+                with waiting_for(self.key, self._started_in, what=f"session {self.session_id!r}"):
+                    await self._take(wait_s)
+            else:
                 await self._take(wait_s)
-        else:
-            await self._take(wait_s)
+        except SessionBusyError as error:
+            if not at_once:  # else it is asked again, by a worker that looks for runs to recover
+                emit("message_refused", session=self.session_id or "-", reason=f"held by {error.holder or 'a run'}")
+            raise
         self._tell_of_waiting(time.monotonic() - asked_at)
 
     async def _take(self, wait_s: float) -> None:

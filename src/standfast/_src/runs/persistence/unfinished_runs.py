@@ -194,6 +194,8 @@ async def _settle_gone(
     """What has become of a gone run or call, and how to say that."""
     if isinstance(one, Found):
         one = await _settle(hold, own_id, one, store)
+        if one.is_gone:
+            emit("run_settled", run=one.run_id, by=own_id)
         return one, "settled: a call waits for a person" if one.run.paused else "settled"
     if one.is_torn:
         calls, owner = [each.call for each in one.talk.calls], Owner("session", one.talk.session_id)
@@ -201,6 +203,7 @@ async def _settle_gone(
         one = await close_gone_call(hold, build_settled_by(own_id, await hold.accepted(one.run_id)), nested, one, store)
     if not one.is_gone:
         return one, "left alone"
+    emit("run_settled", run=one.run_id, by=own_id)
     waits = ": a call waits for a person" if one.state == "paused" else ""
     return one, f"settled{waits}; the voice call can be resumed"
 
@@ -215,6 +218,7 @@ def refuse(found: Sequence[Found | FoundCall]) -> None:
     """Raise if there is one: which run, which calls, and what to do about it."""
     if not found:
         return
+    emit("message_refused", session=_session_id_of(found[0]), reason=f"run {found[0].run_id} has not ended")
     one, more = found[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     calls = ", ".join(f"{call.name} ({call.id})" for call in one.open_calls) or "none"
     kind = "run" if isinstance(one, Found) else "voice call"
@@ -222,6 +226,10 @@ def refuse(found: Sequence[Found | FoundCall]) -> None:
         f"{kind} {one.run_id!r} of this conversation has not ended{more}: it is {one.state}, with open calls: {calls}",
         one.remedy,
     )
+
+
+def _session_id_of(one: Found | FoundCall) -> str:
+    return (one.run.spec.owner.id if isinstance(one, Found) else one.talk.session_id) or "-"
 
 
 async def _store_input(hold: SessionLock, one: Found | FoundCall) -> None:

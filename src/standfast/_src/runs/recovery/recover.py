@@ -33,6 +33,8 @@ from standfast._src.base.errors import (
     UserError,
 )
 from standfast._src.base.logs import logger
+from standfast._src.base.operational_events import emit
+from standfast._src.base.type_names import describe_type
 from standfast._src.realtime.machine.codec import is_call
 from standfast._src.runs.engine.codec import decode_saved, has_ended
 from standfast._src.runs.engine.run_store import RunStore, RunSummary
@@ -114,7 +116,7 @@ class Bounds:
     def __post_init__(self) -> None:
         for name, value in (("limit", self.limit), ("concurrency", self.concurrency)):
             if type(value) is not int:
-                raise SettingTypeError(f"{name} is a {type(value).__name__}", "Give a whole number from 1.")
+                raise SettingTypeError(f"{name} is {describe_type(value)}", "Give a whole number from 1.")
             if value < 1:
                 raise InvalidSettingError(f"{name}={value} lets no run go on", "Give a whole number from 1.")
         if self.timeout_s is not None:
@@ -327,6 +329,8 @@ class Recovery:
         self._is_stopped = self._is_stopped or outcome == "handed_over"
         told = RecoveredRun(summary.run_id, summary.session_id, summary.agent, outcome, result, error)
         self._found.append(told)
+        if outcome in ("continued", "failed", "handed_over"):
+            emit("run_recovered", run=summary.run_id, outcome=outcome)
 
     async def _offer(self, summary: RunSummary) -> None:
         try:

@@ -10,6 +10,7 @@ from standfast._src.agents.handoffs import Handoff, nest_handoff_history
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ModelBehaviorError, UserError
 from standfast._src.base.json_values import Item, copy_json
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ItemHelpers, ToolApprovalItem
 from standfast._src.items.stream_events import AgentUpdatedStreamEvent
 from standfast._src.runs.engine.events import Returned, RunCall
@@ -34,7 +35,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
         target = await handoff.on_invoke_handoff(scope.wrapper, call.arguments)
         if not hasattr(target, "handoffs"):
             raise UserError(
-                f"handoff {call.name!r} returned a {type(target).__name__}", "on_invoke_handoff must return an Agent."
+                f"handoff {call.name!r} returned {describe_type(target)}", "on_invoke_handoff must return an Agent."
             )
         if span is not None:
             span.note(target=target)
@@ -75,7 +76,7 @@ async def _base(scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any
     if filter_input is not None:
         if not callable(filter_input):
             raise UserError(
-                f"the input filter of a handoff is a {type(filter_input).__name__}",
+                f"the input filter of a handoff is {describe_type(filter_input)}",
                 "Give a function of HandoffInputData.",
             )
         changed = await maybe_await(filter_input(data))
@@ -83,7 +84,7 @@ async def _base(scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any
         changed = nest_handoff_history(data, history_mapper=scope.config.handoff_history_mapper)
     if not isinstance(changed, HandoffInputData):
         raise UserError(
-            f"a handoff input filter returned a {type(changed).__name__}",
+            f"a handoff input filter returned {describe_type(changed)}",
             "Return HandoffInputData, e.g. data.clone(...).",
         )
     history = changed.input_history

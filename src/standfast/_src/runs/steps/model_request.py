@@ -14,6 +14,7 @@ from standfast._src.agents.run_config import CallModelData, ModelInputData
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ModelBehaviorError, StandfastError, UserError
 from standfast._src.base.json_values import Item, copy_json
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import CUT_REPLY, LOCAL_CALL_TYPES, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast._src.items.items import ModelResponse
 from standfast._src.items.usage import Usage
@@ -205,7 +206,7 @@ async def _apply_input_filter(
         raise UserError(
             f"call_model_input_filter returned {type(changed).__name__}"
             if not isinstance(changed, ModelInputData)
-            else f"call_model_input_filter returned an input that is a {type(changed.input).__name__}",
+            else f"call_model_input_filter returned an input that is {describe_type(changed.input)}",
             "Return ModelInputData(input=[...], instructions=...) with a list of items.",
         )
     # What the filter repeats is sent once, as what the run itself puts together is (C2).

@@ -20,6 +20,7 @@ from standfast._src.agents.hooks import await_both
 from standfast._src.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast._src.agents.run_config import ToolNameCollisionPolicy
 from standfast._src.base.errors import UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.models.interface import Model, ModelProvider
 from standfast._src.models.model_settings import ModelSettings
 from standfast._src.tools.availability import filter_enabled
@@ -145,7 +146,7 @@ class AgentResolver:
             return wanted
         if wanted is not None and not isinstance(wanted, str):
             raise UserError(
-                f"a {type(wanted).__name__} is not a model", "Give a model's name, or an object with get_response."
+                f"{describe_type(wanted)} is not a model", "Give a model's name, or an object with get_response."
             )
         if wanted not in self._models:
             self._models[wanted] = self._provider().get_model(wanted)

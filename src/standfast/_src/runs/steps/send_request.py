@@ -18,6 +18,7 @@ from typing import Any
 from standfast._src.agents.retry_policies import decide
 from standfast._src.base.errors import ModelBehaviorError, ModelTimeoutError
 from standfast._src.base.json_values import Item, copy_json
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ModelResponse
 from standfast._src.items.stream_events import RawResponsesStreamEvent
 from standfast._src.models.error_reading import normalise_error
@@ -326,7 +327,7 @@ def _checked_reply(response: Any) -> ModelResponse:
     if not isinstance(output, Sequence) or isinstance(output, str | bytes):
         given = type(response).__name__
         if hasattr(response, "output"):
-            given += f" whose output is a {type(output).__name__}"
+            given += f" whose output is {describe_type(output)}"
         raise ModelBehaviorError(f"the model returned a {given}", "A Model returns ModelResponse(output, usage, id).")
     whole: ModelResponse = response
     return whole
@@ -337,7 +338,7 @@ def _checked_stream(stream: Any) -> Any:
         if inspect.iscoroutine(stream):
             stream.close()  # else Python says that it was never awaited, and nothing of what to do
         raise ModelBehaviorError(
-            f"the model's stream_response returned a {type(stream).__name__}",
+            f"the model's stream_response returned {describe_type(stream)}",
             "Write it as an async generator (`async def` with `yield`), or return one from a plain `def`.",
         )
     return stream

@@ -14,6 +14,7 @@ from standfast._src.agents.error_handlers import RunErrorData, RunErrorHandlerIn
 from standfast._src.agents.output_type import AgentOutputSchemaBase, output_schema_of
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import MaxTurnsExceeded, ModelBehaviorError, ModelRefusalError, UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ItemHelpers, to_plain
 from standfast._src.runs.engine.events import Conclude, Concluded
 from standfast._src.runs.engine.request import view_items
@@ -141,7 +142,7 @@ async def final_from_tools(scope: RunScope, run: Run, turn: Turn) -> Final | Non
         answer = await maybe_await(behavior(scope.wrapper, [result for _, result in results]))
         if not isinstance(answer, ToolsToFinalOutputResult):
             raise UserError(
-                f"tool_use_behavior returned a {type(answer).__name__}",
+                f"tool_use_behavior returned {describe_type(answer)}",
                 "Return ToolsToFinalOutputResult(is_final_output=..., final_output=...).",
             )
         if not answer.is_final_output:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from standfast._src.base.errors import CallerError, ItemNotStorableError, SettingTypeError
 from standfast._src.base.identifiers import is_name
 from standfast._src.base.json_values import DIGEST_BYTES, Item, digest, digest_many, encode_many
+from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.protocol import Head, Position
 from standfast._src.sessions.rules.append import AppendBatch
 
@@ -14,7 +15,7 @@ from standfast._src.sessions.rules.append import AppendBatch
 def encoded_of(items: Iterable[Item]) -> list[bytes]:
     """The items of a batch as they are stored."""
     if type(items) is not list and not isinstance(items, Iterable):
-        raise ItemNotStorableError(f"a {type(items).__name__} is no batch of items", "Give a list of dicts.")
+        raise ItemNotStorableError(f"{describe_type(items)} is no batch of items", "Give a list of dicts.")
     return encode_many(items)
 
 
@@ -57,7 +58,7 @@ def check_ordinal(number: object) -> None:
 def check_head(head: object, *, or_none: bool = False) -> None:
     """Refuse what is no head: compared with one it would only ever be another."""
     if not isinstance(head, Head) and not (or_none and head is None):
-        raise SettingTypeError(f"a {type(head).__name__} is no head of a session", "Give what head() or a write gave.")
+        raise SettingTypeError(f"{describe_type(head)} is no head of a session", "Give what head() or a write gave.")
 
 
 def check_position(at: object) -> None:

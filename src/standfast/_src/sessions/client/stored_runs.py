@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakSet
 
 from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.held_leases import StoredLease
@@ -159,5 +160,5 @@ def fence_of(lease: Lease | None) -> Fence | None:
         return fence
     number = getattr(lease, "number", None)
     if not isinstance(number, int):
-        raise SettingTypeError(f"a {type(lease).__name__} is no lease", "Give what lease() gave, or None.")
+        raise SettingTypeError(f"{describe_type(lease)} is no lease", "Give what lease() gave, or None.")
     return Fence(number)

@@ -117,6 +117,11 @@ class StoredSession(InspectionMethods, SessionABC):
         self._leases: weakref.WeakSet[StoredLease] = weakref.WeakSet()
         self._asking: set[_Asking] = set()
 
+    def __repr__(self) -> str:
+        place = getattr(self, "db_path", None)
+        where = "" if place is None else f" in {str(place)!r}"
+        return f"<{type(self).__name__} {self.session_id!r}{where}{', closed' if self._closed else ''}>"
+
     # --- what a backend says -----------------------------------------------------------------------------------------
 
     @abstractmethod

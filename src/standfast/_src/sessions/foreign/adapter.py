@@ -20,6 +20,7 @@ from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import AppendGapError, PartialBatchError, StoreError, StoreTimeoutError
 from standfast._src.base.json_values import Item, copy_json
 from standfast._src.base.logs import session_logger as _log
+from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.conversation_identity import conversation_key
 from standfast._src.sessions.foreign.append_outcome import (
     CONTEXT_COUNT,
@@ -377,7 +378,7 @@ class PlainSession:
             found = await self._call(self.session.get_items, limit=limit, timeout_s=timeout_s)
         if not isinstance(found, list | tuple):
             raise StoreError(
-                f"{type(self.session).__name__}.get_items() returned a {type(found).__name__}",
+                f"{type(self.session).__name__}.get_items() returned {describe_type(found)}",
                 "Make it return a list of items, oldest first.",
             )
         items = [copy_json(item) for item in found]

@@ -16,6 +16,7 @@ from typing import Protocol, TypeGuard
 from standfast._src.base.errors import AbilityMissingError, SessionConflictError
 from standfast._src.base.json_values import Item, copy_json
 from standfast._src.base.operational_events import emit
+from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import deduplicate, prune
 from standfast._src.items.repair import SECOND_COPY
 from standfast._src.sessions.foreign.copy_history import HistoryReader
@@ -87,7 +88,7 @@ async def repair_history(session: HistoryReader, *, dry_run: bool = False, lease
         return RepairReport(_split_broken(items)[1], await _corrupt(session))
     if not _can_be_repaired(session):
         raise AbilityMissingError(
-            f"a {type(session).__name__} cannot replace its history in one step, so a repair could not be undone",
+            f"{describe_type(session)} cannot replace its history in one step, so a repair could not be undone",
             "Look with dry_run=True; requests leave broken items out anyway. To repair, copy_history to a standfast "
             "session, which carries over only what is whole.",
         )

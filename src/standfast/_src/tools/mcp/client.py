@@ -25,6 +25,7 @@ from mcp_types import PaginatedRequestParams
 from standfast._src.agents.context import RunContextWrapper
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, MCPServerError, SettingTypeError, UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.tools.function_tool import ToolErrorFunction
 from standfast._src.tools.mcp.connection import Connection, ConnectionSettings, first_cause, open_connection
 from standfast._src.tools.mcp.failures import Failure, read_failure
@@ -402,6 +403,6 @@ def _check_count(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise SettingTypeError(f"{name} is a {type(value).__name__}", "Give a whole number above zero, or None.")
+        raise SettingTypeError(f"{name} is {describe_type(value)}", "Give a whole number above zero, or None.")
     if value < 1:
         raise InvalidSettingError(f"{name} is {value}", "Give a whole number above zero, or None.")

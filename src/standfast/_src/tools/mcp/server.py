@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict
 from standfast._src.agents.context import RunContextWrapper
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import UserError
+from standfast._src.base.type_names import describe_type
 from standfast._src.tools.function_tool import ToolErrorFunction, ToolNeedsApproval
 from standfast._src.tools.mcp_names import redact
 from standfast._src.tools.mcp_tools import MCPToolCustomDataContext, MCPToolMetaContext
@@ -194,7 +195,7 @@ def approval_policy(given: RequireApprovalSetting) -> bool | dict[str, bool] | L
     if isinstance(given, str):
         return _answer(given, "require_approval")
     if not isinstance(given, Mapping):
-        raise UserError(f"a {type(given).__name__} is no require_approval", _FORMS)
+        raise UserError(f"{describe_type(given)} is no require_approval", _FORMS)
     lists = [entry for entry in (given.get("always"), given.get("never")) if isinstance(entry, Mapping)]
     if any("tool_names" in entry for entry in lists):
         return _by_lists(given)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.tools.function_tool import ToolErrorFunction
 from standfast._src.tools.mcp.client import ConnectedServer
 from standfast._src.tools.mcp.processes import ProcessParameters, process_streams
@@ -112,7 +113,7 @@ def check_params(owner: str, given: object, wanted: type, required: str) -> None
     """Raise for missing or unknown params: a typo would silently select a default."""
     fields = wanted.__annotations__
     if not isinstance(given, dict):
-        raise SettingTypeError(f"the params of {owner} are a {type(given).__name__}", "Give a dict.")
+        raise SettingTypeError(f"the params of {owner} are {describe_type(given)}", "Give a dict.")
     unknown = sorted(set(given) - set(fields))
     if unknown or not isinstance(given.get(required), str):
         what = f"have no {', '.join(map(repr, unknown))}" if unknown else f"lack a text as {required!r}"

@@ -10,6 +10,7 @@ from standfast._src.agents.context import RunContextWrapper
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import SettingTypeError, UserError
 from standfast._src.base.logs import logger
+from standfast._src.base.type_names import describe_type
 from standfast._src.tools.mcp_names import redact
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def check_filter(given: object) -> None:
         raise SettingTypeError(
             f"a tool_filter with {', '.join(sorted(map(str, unknown)))} is none"
             if unknown
-            else f"a {type(given).__name__} is no tool_filter",
+            else f"{describe_type(given)} is no tool_filter",
             "Give create_static_tool_filter(...), or a function of a ToolFilterContext and a tool.",
         )
 

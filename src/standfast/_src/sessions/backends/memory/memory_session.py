@@ -32,7 +32,12 @@ class InMemoryStore(MemoryStore):
 
 
 class InMemorySession(StoredSession):
-    """A conversation kept in this process. Sessions that are given the same `store` share it."""
+    """A conversation kept in this process.
+
+    Args:
+        session_id: The name of the conversation.
+        store: The store that several objects share; left out, the object has one of its own.
+    """
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ import redis
 from redis.connection import parse_url
 
 from standfast._src.base.errors import CallerError, InvalidNameError, InvalidSettingError, SettingTypeError
+from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.backends.redis.async_client_storage import (
     AsyncClient,
     ClientStore,
@@ -175,7 +176,7 @@ def _checked_client(client: AsyncClient | Address) -> AsyncClient | Address:
     if isinstance(client, Address) or (hasattr(client, "execute_command") and not isinstance(client, _BLOCKING)):
         return client
     raise SettingTypeError(
-        f"a {type(client).__name__} of {type(client).__module__} is no asynchronous Redis client",
+        f"{describe_type(client)} of {type(client).__module__} is no asynchronous Redis client",
         "Give a client of redis.asyncio, or use RedisSession.from_url(session_id, url=...).",
     )
 
@@ -186,7 +187,7 @@ _URL_REMEDY = "Give a URL like redis://host:6379/0, rediss://… for TLS, or uni
 
 def _checked_url(url: object) -> str:
     if not isinstance(url, str):
-        raise InvalidSettingError(f"a {type(url).__name__} names no Redis server", _URL_REMEDY)
+        raise InvalidSettingError(f"{describe_type(url)} names no Redis server", _URL_REMEDY)
     return _check_url(url)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from standfast._src.base.errors import CallerError, InvalidSessionIdError
+from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.backends.sqlalchemy.connections import AwaitedLink, SameFile, ThreadStore, build_engine
 from standfast._src.sessions.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
@@ -224,6 +225,6 @@ def _checked_target(engine: object) -> AsyncEngine | Address:
     if isinstance(engine, AsyncEngine) or (isinstance(engine, Address) and engine.url):
         return engine
     raise CallerError(
-        f"a {type(engine).__name__} is no engine of SQLAlchemy's asyncio",
+        f"{describe_type(engine)} is no engine of SQLAlchemy's asyncio",
         "Give create_async_engine(url), or use SQLAlchemySession.from_url(session_id, url=...).",
     )

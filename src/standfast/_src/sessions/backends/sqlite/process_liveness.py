@@ -22,17 +22,24 @@ def this_process() -> str | None:
 
 
 def is_gone(name: str | None) -> bool:
-    """Whether the process of that name has certainly ended."""
+    """True if the named process has certainly ended."""
+    return exists(name) is False
+
+
+def exists(name: str | None) -> bool | None:
+    """True if the named process exists, False if it has certainly ended, None if neither is certain."""
     mine = this_process()
     if not name or mine is None:
-        return False
+        return None
     parts, own = name.split(" "), mine.split(" ")
     if len(parts) != 5 or parts[:3] != own[:3] or not parts[3].isdigit():
         # Another boot would mean that it is gone, but a copied or shared file may come from another machine.
-        return False
+        return None
     pid = int(parts[3])
     start = _start_of(pid)
-    return start != parts[4] if start is not None else _is_nobody(pid)
+    if start is not None:
+        return start == parts[4]
+    return False if _is_nobody(pid) else None
 
 
 @lru_cache(maxsize=4)

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from standfast._src.base.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
 from standfast._src.base.identifiers import is_name
+from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.backends.sqlite import database_file, process_liveness
 from standfast._src.sessions.backends.sqlite.file_engine import FileExecutor, registry_lock
 from standfast._src.sessions.backends.sqlite.in_memory import MemoryExecutor
@@ -28,8 +29,20 @@ __all__ = ["SQLiteSession"]
 class SQLiteSession(StoredSession):
     """A conversation in an SQLite file, or in memory. Any number of objects, threads, loops and processes may share it.
 
-    `timeout_s` is the deadline of each operation, waiting for locks included. `file_mode` is what the permissions of
-    the file become if it is made; only its owner may read it otherwise. Files beside it get the database's own.
+    Files beside the database get its owner and mode.
+
+    Args:
+        session_id: The name of the conversation; the same id in the same file is the same conversation.
+        db_path: The file; `:memory:` (the default) ends with the last object.
+        sessions_table: The table of sessions, as the OpenAI Agents SDK names it.
+        messages_table: The table of items, as the OpenAI Agents SDK names it.
+        session_settings: Settings such as the default limit of reads.
+        timeout_s: The deadline of each operation, waiting for locks included.
+        file_mode: The permissions of a new file; by default only its owner may read it.
+
+    Example:
+        session = SQLiteSession("guest-42", "conversations.db")
+        await Runner.run(agent, "My name is Ada.", session=session)
     """
 
     def __init__(
@@ -118,7 +131,7 @@ class SQLiteSession(StoredSession):
 def _checked_path(path: object) -> str:
     """The path as text; raises what says which paths there are."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise SettingTypeError(f"db_path is a {type(path).__name__}", "Give a str or a pathlib.Path.")
+        raise SettingTypeError(f"db_path is {describe_type(path)}", "Give a str or a pathlib.Path.")
     text = os.fspath(path)
     if not text or "\0" in text or not _is_path(text):
         raise InvalidSettingError(

@@ -20,6 +20,7 @@ from standfast._src.base.errors import (
     SealKeyError,
 )
 from standfast._src.base.json_values import Item
+from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.protocol import ALL_ABILITIES, CorruptRecord, Session, SessionSettings, effective_limit
@@ -201,7 +202,7 @@ class EncryptedSession(StoredSession):
 def _checked_session(session_id: str, session: object) -> StoredSession:
     if not isinstance(session, StoredSession) or isinstance(session, EncryptedSession):
         raise CallerError(
-            f"a {type(session).__name__} cannot be sealed",
+            f"{describe_type(session)} cannot be sealed",
             "Wrap a session of standfast directly (SQLiteSession, RedisSession, ...), and put other wrappers, such as "
             "compaction, around the EncryptedSession.",
         )
