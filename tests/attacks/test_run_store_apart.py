@@ -18,6 +18,7 @@ from helpers.waiting_conversation import tools_of
 
 from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession
 from standfast.testing import ScriptedModel, final, function_call
+from tests.helpers.runs_apart import FileWithoutRuns
 
 
 def _agent(book: Path) -> Agent[Any]:
@@ -35,7 +36,7 @@ async def test_a_run_that_is_cut_while_it_is_taken_does_not_hide_what_it_did(
 ) -> None:
     at, was_cut, seen = 0, True, set()
     while was_cut:
-        book, session = tmp_path / f"{at}.book", SQLiteSession("s", tmp_path / f"{at}.db")
+        book, session = tmp_path / f"{at}.book", FileWithoutRuns("s", tmp_path / f"{at}.db")
         anchor = SQLiteSession("-", tmp_path / f"{at}.runs")
         config = RunConfig(run_store=InMemoryRunStore() if runs_in == "memory" else anchor.run_store())
         agent = _agent(book)
@@ -59,7 +60,7 @@ async def test_a_run_that_is_cut_while_it_is_taken_does_not_hide_what_it_did(
 
 
 async def test_a_run_store_that_is_gone_when_a_run_is_given_back_does_not_hide_why_it_was(tmp_path: Path) -> None:
-    class Failing(SQLiteSession):
+    class Failing(FileWithoutRuns):
         """A session that fails where a run that has been taken looks at it, and takes the run store along."""
 
         is_failing = False

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from standfast import Agent, InMemoryRunStore, InMemorySession, RunConfig, Runner, SettingTypeError, function_tool
+from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SettingTypeError, function_tool
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from tests.helpers.runs_apart import KeepsNoRuns
 
 
 class Unreliable:
@@ -56,8 +57,8 @@ async def test_a_run_whose_history_is_stored_gives_its_result_though_its_end_was
 ) -> None:
     """There is nothing left to resume, so an error would only take the answer from whoever paid for it."""
     ran: list[str] = []
-    session = InMemorySession("s")
-    store = Unreliable(session.run_store(), "done", after=after)
+    session = KeepsNoRuns("s")
+    store = Unreliable(InMemoryRunStore(), "done", after=after)
     result = await Runner.run(
         agent(ran), "go", session=session if with_session else None, run_config=RunConfig(run_store=store)
     )
@@ -84,7 +85,7 @@ async def test_a_store_that_fails_while_a_failed_run_is_closed_does_not_hide_why
     failing = agent([])
     failing.model = ScriptedModel([[function_call("act", {}, call_id="c1")], ModelStep.respond(fail)])
     with pytest.raises(ZeroDivisionError, match="the first") as ended:
-        await Runner.run(failing, "go", session=InMemorySession("s"), run_config=RunConfig(run_store=store))
+        await Runner.run(failing, "go", session=KeepsNoRuns("s"), run_config=RunConfig(run_store=store))
     assert any("no space left" in note for note in ended.value.__notes__)
 
 

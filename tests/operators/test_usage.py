@@ -9,6 +9,7 @@ import pytest
 
 from standfast import Agent, InMemoryRunStore, RunConfig, Runner, SQLiteSession, Usage, open_store
 from standfast.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from tests.helpers.runs_apart import FileWithoutRuns
 from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
 
@@ -57,8 +58,9 @@ async def test_a_run_that_paused_and_went_on_elsewhere_is_billed_once(session: S
     await session.close()
 
 
-async def test_a_run_that_is_saved_in_another_store_is_billed_too(session: SQLiteSession) -> None:
+async def test_a_run_that_is_saved_in_another_store_is_billed_too(tmp_path: Path) -> None:
     """A turn that is stored apart from its run brings its costs along."""
+    session = FileWithoutRuns("s", tmp_path / "apart.db")
     look, seen = function_call("look", {"what": "x"}, call_id="c1"), assistant_message("Seen.")
     config = RunConfig(run_id="run-1", run_store=InMemoryRunStore())
     await Desk([costing(10, look), costing(20, seen)]).run("Look.", session=session, run_config=config)

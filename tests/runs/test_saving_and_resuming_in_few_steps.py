@@ -29,6 +29,7 @@ from standfast import (
 )
 from standfast._src.sessions.backends.memory.memory_runs import InMemoryRunStore
 from standfast.testing import ModelStep, ScriptedModel, function_call
+from tests.helpers.runs_apart import KeepsNoRuns
 
 from .observing import SESSIONS, SeedSession
 from .whole_runs import go, kinds, outputs, said, user
@@ -180,7 +181,7 @@ async def test_an_older_state_of_a_run_that_went_on_is_refused() -> None:
 
 @pytest.mark.parametrize("way", ["state", "resume"])
 async def test_a_save_whose_answer_was_lost_does_not_split_the_story(way: str) -> None:
-    session, store, ran = InMemorySession("s"), Trouble(), []
+    session, store, ran = KeepsNoRuns("s"), Trouble(), []
     config = RunConfig(run_id="r", run_store=store)
     agent = Agent(
         name="A", model=ScriptedModel([[payment()], said("done"), said("done"), said("done")]), tools=[paying(ran)]
@@ -207,7 +208,7 @@ async def test_a_failed_save_of_the_outer_run_is_not_told_to_a_model() -> None:
     outer = Agent(name="Outer", model=outer_model, tools=[inner.as_tool("ask", "Ask.")])
     store.fail = {2: "before"}
     with pytest.raises(StoreUnavailableError):
-        await Runner.run(outer, "go", session=InMemorySession("s"), run_config=RunConfig(run_id="r", run_store=store))
+        await Runner.run(outer, "go", session=KeepsNoRuns("s"), run_config=RunConfig(run_id="r", run_store=store))
     assert len(outer_model.calls) == 1, "the model was told of a store's failure as if it were the tool's"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from standfast import Agent, RunConfig, Runner, SQLiteSession, ToolContext, function_tool
 from standfast.testing import AnsweringModel, assistant_message, function_call
 from tests.helpers.ledger_oracle import done, write
+from tests.helpers.runs_apart import FileWithoutRuns
 
 SESSION = "guest"
 
@@ -48,7 +49,7 @@ def clerk(book: str, *, dies: bool = False, stands: Any = None, name: str = "Cle
 
 async def start(agent: Agent[Any], path: str, text: str, **config: Any) -> Any:
     """A run whose id and input are this text."""
-    session = SQLiteSession(SESSION, path)
+    session = (FileWithoutRuns if "run_store" in config else SQLiteSession)(SESSION, path)
     try:
         return await Runner.run(agent, text, session=session, run_config=RunConfig(run_id=text, **config))
     finally:

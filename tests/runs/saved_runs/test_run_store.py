@@ -29,6 +29,7 @@ from standfast._src.items.texts_for_models import DEFAULT_TEXTS
 from standfast._src.runs.engine.run_store import SavedRun
 from standfast.testing import ScriptedModel, assistant_message, function_call, handoff_call
 from tests.helpers.model_texts import UNKNOWN_OUTCOME
+from tests.helpers.runs_apart import without_runs
 
 from .payment_app import Desk, asks, kinds, look, outputs, pay, says
 
@@ -264,7 +265,7 @@ async def begun(session: Any, *, tool: Any = None) -> tuple[Desk, str]:
             return revision
 
     with pytest.raises(BaseException) as caught:
-        await desk.run("hi", session=session, run_config=RunConfig(run_store=Cut()))  # type: ignore[arg-type]  # by attribute
+        await desk.run("hi", session=without_runs(session), run_config=RunConfig(run_store=Cut()))  # type: ignore[arg-type]  # by attribute
     assert isinstance(caught.value, PowerCut)
     assert desk.done == [("pay", 5)]
     ((run,), _) = await Runner.list_runs(session=session)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from standfast import Agent, InMemoryRunStore, InMemorySession, RunConfig, Runner, function_tool
+from standfast import (
+    Agent,
+    InMemoryRunStore,
+    InMemorySession,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    UserError,
+    function_tool,
+)
 from standfast._src.base.errors import StoreUnavailableError
 from standfast.testing import ScriptedModel, final, function_call
+from tests.helpers.runs_apart import KeepsNoRuns, without_runs
 from tests.mistakes.planting import planted
 from tests.mistakes.registry import named
 
@@ -34,7 +45,7 @@ async def look() -> str:
 
 async def requests_after_dying_at(save: int) -> list[list[str]] | None:
     """What the models of a resumed run see whose worker died at that save; None if it came to its end before."""
-    session, store = InMemorySession("s"), Dying()
+    session, store = KeepsNoRuns("s"), Dying()
     store.saves_left = save
     replies: list[Any] = [
         [function_call("look", {}, call_id="c1")],
@@ -86,7 +97,7 @@ async def test_a_resumer_that_does_not_ask_what_the_session_holds_is_seen() -> N
         assert await doubled()
 
 
-class Killed(InMemorySession):
+class Killed(KeepsNoRuns):
     """Its store has not got what a run that was told twice to stop had submitted last: its process was killed."""
 
     def record(self, **given: Any) -> Any:
@@ -126,3 +137,57 @@ async def test_a_run_that_was_saved_and_whose_last_turn_was_not_stored_goes_on_w
     assert result.final_output == "done"
     kinds = [item.get("type", "input") for item in await session.get_items()]
     assert kinds == ["input", *["function_call"] * 2, *["function_call_output"] * 2, "message"]
+
+
+# --- a session that can keep its runs ---------------------------------------------------------------------------------
+
+
+async def test_another_store_is_refused_where_the_sessions_own_can_keep_the_run(tmp_path: Path) -> None:
+    """C12: nothing was begun, saved or asked for."""
+    store = InMemoryRunStore()
+    for session in (InMemorySession("s"), SQLiteSession("s", tmp_path / "talks.db")):
+        model = ScriptedModel([final("done")])
+        with pytest.raises(UserError, match="keeps its runs itself") as caught:
+            await Runner.run(Agent(name="A", model=model), "hi", session=session, run_config=RunConfig(run_store=store))
+        assert "Leave run_store out" in caught.value.remedy
+        assert not model.calls
+        assert await session.get_items() == []
+    assert await store.list_runs() == ([], None)
+
+
+async def test_the_sessions_own_store_may_be_given_through_another_object(tmp_path: Path) -> None:
+    session, other = SQLiteSession("s", tmp_path / "talks.db"), SQLiteSession("-", tmp_path / "talks.db")
+    never = RunConfig(save="never", run_store=InMemoryRunStore())
+    for config in (RunConfig(run_store=other.run_store()), RunConfig(run_store=None), never):
+        result = await Runner.run(
+            Agent(name="A", model=ScriptedModel([final("done")])), "hi", session=session, run_config=config
+        )
+        assert result.final_output == "done"
+    never = RunConfig(save="never", run_store=InMemoryRunStore())
+    assert (
+        await Runner.run(Agent(name="A", model=ScriptedModel([final("done")])), "hi", session=session, run_config=never)
+    ).final_output == "done"
+
+
+async def test_runs_that_are_saved_elsewhere_are_resumed_cancelled_and_deleted() -> None:
+    apart, store = KeepsNoRuns("s"), InMemoryRunStore()
+    session = without_runs(apart)
+    session.__class__ = InMemorySession  # the same conversation, by a release that kept no runs beside it
+
+    @function_tool(needs_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    for run_id in ("resumed", "cancelled"):
+        calls = [function_call("pay", {}, call_id=run_id)]
+        agent = Agent(name="A", model=ScriptedModel([calls, final("done")]), tools=[pay])
+        config = RunConfig(run_id=run_id, run_store=store, unfinished="ignore")
+        await Runner.run(agent, "hi", session=apart, run_config=config)
+        if run_id == "cancelled":
+            await Runner.cancel_run(agent, run_id, session=session, run_store=store)
+            continue
+        state = await Runner.load(agent, run_id, run_store=store)
+        state.approve(state.get_interruptions()[0])
+        assert (await Runner.run(agent, state, session=session)).final_output == "done"
+    assert await Runner.delete_run("cancelled", run_store=store)

@@ -23,6 +23,7 @@ from standfast.testing import AnsweringModel, ScriptedModel, final, function_cal
 from standfast.workers import RunJob, RunJobs
 from tests.helpers.children import born, ended
 from tests.helpers.ledger_oracle import done, lines, says_unknown, short
+from tests.helpers.runs_apart import FileWithoutRuns
 from tests.runs.saved_runs.siblings import SESSION, clerk, die_asking, die_in, pay_and_die_at, recover, resume, start
 
 WORKERS_MAX = 12
@@ -246,7 +247,8 @@ async def test_what_a_run_paused_with_stands_before_later_input(talk: Talk, kept
         was_killed = ended(born(pay_and_die_at, commit, path, runs, talk.book))
         if not was_killed:
             break
-        session, store = SQLiteSession(SESSION, path), SQLiteSession("-", runs).run_store()
+        kind = SQLiteSession if kept != "elsewhere" else FileWithoutRuns
+        session, store = kind(SESSION, path), SQLiteSession("-", runs).run_store()
         saved, _ = await store.list_runs()
         said = Agent(name="Clerk", model=ScriptedModel([final("later")]))
         await Runner.run(said, "later", session=session, run_config=RunConfig(run_store=store, lease_wait_s=20))

@@ -121,7 +121,8 @@ PART_C: tuple[Clause, ...] = (
         "goes on after the last whole turn; only tools of the torn turn can run again.",
         "With a run store a run is resumed at the last effect; a begun call is settled, never silently repeated; a "
         "saved state is consumed once.",
-        "`RunConfig.run_store` defaults to the session's store on sessions of ours.",
+        "`RunConfig.run_store` defaults to the session's store on sessions of ours; there another one is refused for a "
+        "new run.",
         "Where a dead worker cannot be seen it is known by its lease; by default a run waits longer than a lease "
         "lives.",
         "Runs that no session owns have a lease of their own.",

@@ -207,7 +207,10 @@ class RunConfig:
     """The run's name as a writer: running again under the same name continues where it was interrupted (C12)."""
 
     run_store: RunStore | Literal["auto"] | None = field(default="auto", kw_only=True)
-    """Store of the saved run. "auto": the session's own, if able; None: no store."""
+    """Store of the saved run. "auto": the session's own, if able; None: no store.
+
+    A new run on a session with its own run store is refused any other store.
+    """
 
     save: Literal["auto", "never"] = field(default="auto", kw_only=True)
     """"auto": the run is saved whenever its promises need it; "never": not even with a run store."""

@@ -66,6 +66,7 @@ class Opened:
 
 async def open_new(scope: RunScope, fresh: Run) -> Opened:
     """A run that was started: with its own id it may turn out to have been started before."""
+    _refuse_other_store(scope)
     named = scope.config.run_id is not None
     if scope.session is None and not named and scope.store is None:
         return Opened(fresh)  # it is kept nowhere, so nobody can have left or begun anything of it
@@ -84,6 +85,22 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
         await scope.arguments.moved(run)  # first: who goes on with a nested run goes by what its parent knows
     await _save_first(saver, run, gone)
     return Opened(await as_shown(scope, run), saver)
+
+
+def _refuse_other_store(scope: RunScope) -> None:
+    """Raise UserError where a new run would be saved apart from a session that can keep it in the same step (C12).
+
+    Nested runs inherit their settings, and are kept in another store only where that can be done in one step.
+    """
+    hold, given = scope.session, scope.config.run_store
+    if hold is None or scope.config.save == "never" or scope.arguments.moved is not None:
+        return
+    if given is None or given == "auto" or hold.run_store() is None or hold.is_beside(given):
+        return
+    raise UserError(
+        f"session {hold.session_id!r} keeps its runs itself, and RunConfig(run_store=...) names another store",
+        "Leave run_store out. A run that was saved in the other store is resumed by Runner.resume(..., run_store=...).",
+    )
 
 
 async def _save_first(saver: RunSaver[Run] | None, run: Run, gone: Sequence[Callable[[], Awaitable[None]]]) -> None:
