@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -109,3 +110,18 @@ def test_the_workflow_publishes_what_the_script_has_checked_without_a_key() -> N
     assert "secrets." not in text
     assert text.count("id-token: write") == 1
     assert "permissions: {}" in text
+
+
+def test_a_pull_request_is_tested_with_no_rights_and_no_key() -> None:
+    text = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    assert "pull_request:" in text
+    assert "run: ./dev test" in text
+    used = re.findall(r"uses: (\S+)", text)
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in used), "a tag can be moved"
+    assert "secrets." not in text
+    assert "write" not in text
+    assert "permissions: {}" in text
+    facts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    oldest = facts["project"]["requires-python"].removeprefix(">=")
+    assert f'"{oldest}"' in text, "the oldest supported Python is tested"
