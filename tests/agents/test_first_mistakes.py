@@ -42,7 +42,7 @@ def test_a_first_program_without_a_key_fails_with_one_sentence_before_the_loop(t
     lines = ended.stderr.splitlines()
     assert lines[-1].startswith("standfast.UserError: no OpenAI client can be made: ")
     assert "Set OPENAI_API_KEY" in lines[-1]
-    assert len(lines) < 20
+    assert ended.stderr.count('  File "') < 10  # how many lines each has depends on the Python
     assert "asyncio" not in ended.stderr
 
 
@@ -81,7 +81,7 @@ def test_results_and_sessions_show_themselves_in_a_notebook(tmp_path: Path) -> N
     assert repr(result).startswith(
         f"<RunResult of run {result.run_id}: done, last agent 'A', 1 new item, 1 response, 1"
     )
-    assert repr(result).endswith("final output 'hello'>")
+    assert repr(result).endswith("final output of type str>")
     assert "- 1 new item, 1 response, 1 turn" in str(result)
     assert repr(session) == f"<SQLiteSession 'guest-42' in {str(tmp_path / 'talks.db')!r}>"
     session.close()

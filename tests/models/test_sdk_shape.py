@@ -133,6 +133,8 @@ PARAMETERS_DIFFER: dict[str, tuple[set[str], set[str]]] = {
     # Outputs of a declared type are validated where the tool is made, not where its output is told to the model.
     "tool_call_output_item": (set(), {"output_json_schema", "output_type_adapter"}),
 }
+# Parameters that packages give by position to models of the SDK, whose interface has them by name only.
+ALSO_BY_POSITION = {"previous_response_id", "conversation_id", "prompt"}
 NOT_OURS = {"copy_tool_call_caller"}  # tool_call_output_item does it
 
 
@@ -146,6 +148,9 @@ def test_methods_are_called_the_same_way(ours, theirs):
         own = {p.name: p.kind for p in inspect.signature(mine[name]).parameters.values()}
         other = {p.name: p.kind for p in inspect.signature(theirs_method).parameters.values()}
         more, less = PARAMETERS_DIFFER.get(name, (set(), set()))
+        for one in ALSO_BY_POSITION & own.keys() & other.keys() if ours is standfast.testing.ScriptedModel else ():
+            assert own[one] in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            other[one] = own[one]
         assert {n: k for n, k in own.items() if n not in more} == {n: k for n, k in other.items() if n not in less}
         assert inspect.iscoroutinefunction(mine[name]) == inspect.iscoroutinefunction(theirs_method)
 

@@ -196,8 +196,10 @@ INTERRUPTED = """
 
 
 def only_tells_of(call_id: str, errors: str) -> bool:
-    """Whether nothing was written but the one line that operators get about a call that was cut."""
-    return errors.startswith(f"what became of call {call_id} of run ") and errors.count("\n") == 1
+    """Whether operators got one line about the call that was cut, and at most one about the run that was settled."""
+    cut, *more = errors.splitlines()
+    is_settled = [line.startswith("run ") and ", was settled by run " in line for line in more]
+    return cut.startswith(f"what became of call {call_id} of run ") and is_settled in ([], [True])
 
 
 def test_ctrl_c_stops_a_run_in_order_and_the_session_can_be_used_at_once(tmp_path: Path):

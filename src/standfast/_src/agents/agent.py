@@ -346,7 +346,7 @@ def check_kinds(agent: AgentBase[Any], owner: str, kinds: Mapping[str, tuple[Any
 
 
 def _wrong(agent: AgentBase[Any], owner: str, name: str, wanted: str) -> SettingTypeError:
-    return SettingTypeError(f"{owner} {name} is a {type(getattr(agent, name)).__name__}", f"Give {wanted}.")
+    return SettingTypeError(f"{owner} {name} is {describe_type(getattr(agent, name))}", f"Give {wanted}.")
 
 
 def _check_members(agent: Agent[Any]) -> None:

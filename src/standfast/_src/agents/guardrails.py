@@ -55,8 +55,8 @@ class Guardrail:
         """Call the function; raise UserError if its result is not a verdict of this kind."""
         name = self.get_name()
         if not callable(self.guardrail_function):
-            given = type(self.guardrail_function).__name__
-            raise UserError(f"guardrail {name!r} is a {given}", "Give a function, async or not.")
+            given = describe_type(self.guardrail_function)
+            raise UserError(f"guardrail {name!r} is {given}", "Give a function, async or not.")
         verdict = await maybe_await(self.guardrail_function(*arguments))
         if not isinstance(verdict, kind):
             raise UserError(

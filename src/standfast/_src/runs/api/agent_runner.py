@@ -154,6 +154,7 @@ async def execute_attempt(attempt: RunAttempt, given: str | list[Item] | RunStat
 
 
 def state_of(attempt: RunAttempt) -> RunState[Any]:
+    """Return a state of an attempt as it is now, with a context of its own."""
     wrapper, scope = attempt.scope.wrapper, attempt.scope
     book = ApprovalBook.from_decisions(wrapper.approvals.decisions())
     copy = RunContextWrapper(wrapper.context, wrapper.usage.copy(), approvals=book)

@@ -296,7 +296,7 @@ class RunResultBase(Generic[TState]):
         run = self._run
         return (
             f"<{type(self).__name__} of run {run.spec.run_id}: {run.status}, last agent {run.progress.agent!r}, "
-            f"{self._count_parts()}, final output {self.final_output!r}>"
+            f"{self._count_parts()}, final output of type {type(self.final_output).__name__}>"
         )
 
     def __str__(self) -> str:
