@@ -21,6 +21,7 @@ from standfast._src.base.errors import (
     SchemaTooNewError,
     SealBrokenError,
 )
+from standfast._src.base.json_values import Item
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.codec import has_ended
 from standfast._src.runs.engine.run_store import RunSummary
@@ -33,6 +34,7 @@ from standfast._src.sessions.records import RunUsage, SearchPage, sum_usages
 from standfast._src.sessions.rules import append, history, inspection, saved_runs
 from standfast._src.sessions.rules.history import as_time, listing, look
 from standfast._src.sessions.rules.inspection import ListedSession
+from standfast._src.sessions.rules.messages import Receipt, WaitingMessage, WhenBusy
 from standfast._src.sessions.storage import Listed, Name, Plan, ReadRequest, Row
 
 if TYPE_CHECKING:
@@ -342,6 +344,52 @@ class Store:
         costs = await self._any.looked(partial(inspection.usage, name))
         items = await self._any.looked(partial(append.written, name, run_id, _ignore))
         return view_of(saved, summary, next((one for one in costs if one.run_id == run_id), None), items)
+
+    async def send(
+        self,
+        session_id: str,
+        message: str | list[Item],
+        *,
+        agent: str,
+        message_id: str | None = None,
+        when_busy: WhenBusy = "steer",
+        by: str | None = None,
+        max_turns: int | None = 10,
+    ) -> Receipt:
+        """Send a message to a conversation, without agents: the run under way hears it, or a worker begins a run (F1).
+
+        `agent` names the agent of a run that a worker begins, `by` the sender. See `StoredSession.send`.
+        """
+        self._check_writable()
+        session = self.session(session_id)
+        try:
+            return await session.send(
+                message, agent=agent, message_id=message_id, when_busy=when_busy, by=by, max_turns=max_turns
+            )
+        finally:
+            await session.close()
+
+    async def receipt(self, session_id: str, message_id: str) -> Receipt:
+        """Return the receipt of a message; raises NotFoundError for an unknown id (F1)."""
+        session = self.session(session_id)
+        try:
+            found = await session.receipt(message_id)
+        finally:
+            await session.close()
+        if found is None:
+            raise NotFoundError(
+                f"no message {message_id!r} was sent to session {session_id!r}",
+                "List the waiting ones with Store.list_messages().",
+            )
+        return found
+
+    async def list_messages(self, session_id: str) -> list[WaitingMessage]:
+        """List the waiting messages of a conversation; `cancel` takes back one (F1)."""
+        session = self.session(session_id)
+        try:
+            return await session.waiting_messages()
+        finally:
+            await session.close()
 
     async def decide(
         self,

@@ -17,6 +17,9 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "lease_taken_over": (logging.WARNING, "%(holder)s took %(what)s over from %(before)s, which had not given it back"),
     "run_resumed": (logging.INFO, "run %(run)s is resumed; it was %(status)s"),
     "run_unfinished": (logging.INFO, "run %(run)s of this conversation had not ended (%(found)s): %(done)s"),
+    "message_sent": (logging.INFO, "message %(message)s was sent to session %(session)r"),
+    "message_heard": (logging.INFO, "run %(run)s has heard message %(message)s"),
+    "message_refused": (logging.WARNING, "run %(run)s refused message %(message)s: guardrail %(guardrail)r tripped"),
     "outcome_unknown": (logging.WARNING, "what became of %(what)s of run %(run)s is not known: %(done)s"),
     "session_repaired": (logging.WARNING, "session %(session)r was repaired: %(count)d records were taken out"),
     "store_retried": (

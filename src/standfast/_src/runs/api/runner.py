@@ -18,7 +18,14 @@ from standfast._src.agents.context import RunContextWrapper, TContext, wrapper_o
 from standfast._src.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast._src.agents.hooks import RunHooksBase, check_hooks
 from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
-from standfast._src.base.errors import NotFoundError, UserError
+from standfast._src.base.errors import (
+    InputGuardrailTripwireTriggered,
+    NotFoundError,
+    RunClaimedError,
+    RunStateError,
+    SessionBusyError,
+    UserError,
+)
 from standfast._src.base.json_values import Item
 from standfast._src.runs.api.agent_runner import (
     execute,
@@ -45,7 +52,8 @@ from standfast._src.runs.persistence.session_lock import run_store_of
 from standfast._src.runs.recovery.recover import Bounds, Recovery, RecoveryReport
 from standfast._src.runs.recovery.run_updates import RunUpdate
 from standfast._src.runs.recovery.watch import POLL_S, WAIT_S, watch
-from standfast._src.sessions.protocol import Session
+from standfast._src.sessions.protocol import Session, require
+from standfast._src.sessions.rules.messages import Receipt, WhenBusy
 
 AS_SAVED: Any = object()
 """What `max_turns` of a resume is if nobody says it."""
@@ -136,6 +144,48 @@ class Runner:
             auto_previous_response_id=auto_previous_response_id, conversation_id=conversation_id, session=session,
         )
         # fmt: on
+
+    @classmethod
+    async def send(
+        cls,
+        starting_agent: Agent[TContext],
+        message: str | list[Item],
+        *,
+        session: Session,
+        message_id: str | None = None,
+        when_busy: WhenBusy = "steer",
+        by: str | None = None,
+        context: TContext | None = None,
+        max_turns: int | None = DEFAULT_MAX_TURNS,
+        hooks: RunHooksBase[TContext, Any] | None = None,
+        run_config: RunConfig | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
+    ) -> Receipt:
+        """Send a message to a conversation in any state, and begin it here if no run has the conversation (F1, F2).
+
+        While a run is under way, in whatever process, that run hears the message before its next request, and the
+        receipt is `waiting`. Else this call runs the message, and returns when that run has come to rest. Sent again
+        under its `message_id`, a message is not heard again: the receipt tells what became of it. Raises what the run
+        raised; the message then waits for the next run, or for `recover`.
+        """
+        able: Any = require(session, "send")
+        receipt: Receipt = await able.send(
+            message, agent=starting_agent.name, message_id=message_id, when_busy=when_busy, by=by, max_turns=max_turns
+        )
+        if receipt.state != "waiting":
+            return receipt
+        options = StartOptions(context, AS_SAVED, hooks, run_config, error_handlers, session=session)
+        try:
+            state, options, resumed = await _to_resume(starting_agent, receipt.message_id, None, options)
+            attempt = start(starting_agent, state, options, resumed=replace(resumed, at_once=True))
+            await execute_attempt(attempt, state)
+        except (RunClaimedError, SessionBusyError, RunStateError, InputGuardrailTripwireTriggered) as error:
+            after: Receipt | None = await able.receipt(receipt.message_id)
+            if after is None or (after.state == "waiting" and isinstance(error, RunStateError)):
+                raise
+            return after._replace(is_new=receipt.is_new)
+        after = await able.receipt(receipt.message_id)
+        return receipt if after is None else after._replace(is_new=receipt.is_new)
 
     # --- saved runs --------------------------------------------------------------------------------------------------
 

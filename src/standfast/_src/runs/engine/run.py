@@ -55,8 +55,8 @@ class Spec(Struct, frozen=True):
     """Number of the ledger's first entries that are the run's own input."""
     input_is_text: bool = False
     context: Any = None
-    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
-    `handed_over`. Fields would stand in the saved form of every run."""
+    """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`, `handed_over`,
+    `message`, `attempts`. Fields would stand in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -89,6 +89,18 @@ class Spec(Struct, frozen=True):
     def was_handed_over(self) -> bool:
         """Tell whether the last worker stopped in order, with no effect under way, and none resumed the run since."""
         return self._says("handed_over")
+
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """Policy and sender of a message to the conversation; None for any other run (F1)."""
+        found = self.context.get("message") if isinstance(self.context, dict) else None
+        return found if isinstance(found, dict) else None
+
+    @property
+    def attempts(self) -> int:
+        """Number of times a worker has begun this message as a run."""
+        found = self.context.get("attempts") if isinstance(self.context, dict) else None
+        return found if type(found) is int else 0
 
     def with_context(self, name: str, value: bool | int | None = True) -> Spec:
         """Return a copy with a fact added to its context."""
@@ -309,6 +321,8 @@ class Progress(Struct, frozen=True):
     """Entries made by a compaction of the session after this run; not part of the ledger."""
     settled_by: str | None = None
     """The run that closed the open parts of this one after a crash (C15)."""
+    heard: tuple[str, ...] = ()
+    """Ids of heard messages, in order (F2)."""
     is_ready: bool = False
     """True after a decision by a process that does not continue the run, until a worker takes it."""
 
@@ -353,6 +367,8 @@ class Run(Struct, frozen=True):
         if self.spec.owner.kind != "session":
             return self.marks.stored
         # This input will not be sent again: the run ended with it, or a person may take days to decide.
+        if self.tripped and self.spec.message is not None:
+            return self.marks.ready  # a refused message is in no history (F4)
         if self.tripped or self.paused:
             return len(self.ledger)
         return self.marks.ready
@@ -460,14 +476,16 @@ def begin(
     inside: str | None = None,
     is_apart: bool = False,
     is_beside: bool = False,
+    message: dict[str, Any] | None = None,
 ) -> Run:
     """Build a run before its first effect."""
     context: dict[str, Any] = {} if inside is None else {"inside": inside}
     context |= {name: True for name, is_so in (("apart", is_apart), ("beside", is_beside)) if is_so}
+    context |= {} if message is None else {"message": message}
     entries = [Entry("input", agent, item) for item in input_items]
     return Run(
         spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context or None),
-        progress=Progress(agent=agent, verdict=verdict),
+        progress=Progress(agent=agent, verdict=verdict, is_ready=message is not None),
         marks=Positions(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),
         views=Log([View(None if owner.kind == "session" else (), 0)]),

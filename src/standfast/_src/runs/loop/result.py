@@ -216,6 +216,11 @@ class RunResultBase(Generic[TState]):
         return tuple(self._scope.seen.unfinished)
 
     @property
+    def heard(self) -> tuple[str, ...]:
+        """Ids of the messages heard by the run, in order (F2)."""
+        return self._run.progress.heard
+
+    @property
     def not_stored(self) -> tuple[tuple[str, int], ...]:
         """Runs of this process before this one whose last items the session did not get: run id and number (C14)."""
         return self._scope.not_stored
