@@ -35,6 +35,7 @@ from standfast._kits.operators.doctor.findings import KINDS
 from standfast._kits.operators.store import store_of
 from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
 from standfast._src.sessions.backends.sqlite import database_file as files, schema
+from standfast._src.sessions.client.lingering import LINGERING
 from standfast._src.sessions.rules.history import commit
 from standfast._src.sessions.rules.record_repair import whole
 from standfast._src.sessions.storage import Done, KeyUpdate, Name, ReadAnswer, ReadRequest, Tag, run_program
@@ -323,6 +324,7 @@ async def test_it_is_found_and_looking_changes_nothing(
     path = tmp_path / "talks.db"
     options = await CASES[kind](path)
     kept = options.pop("keep", None)
+    LINGERING.end_all()
     before = trace(tmp_path)
     found = await kinds_in(path, **options)
     assert set(found) == {kind}

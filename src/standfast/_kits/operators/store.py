@@ -167,10 +167,10 @@ class Store:
         await self.close()
 
     async def close(self) -> None:
-        """Release what was opened here; sessions that were given out are their users' own."""
-        anchor, self._anchor = self._anchor, None
-        if anchor is not None:
-            await anchor.close()
+        """Release what was opened here, at once; sessions that were given out are their users' own."""
+        anchor, self._anchor = self._anchor or self._session("-"), None
+        await anchor.close()
+        anchor._end_lingering()
         if self._close is not None:
             self._close()
 

@@ -121,7 +121,7 @@ class StoredSession(InspectionMethods, SessionABC):
 
     @abstractmethod
     def _carrier(self) -> Executor:
-        """Whoever carries this session's plans now; called for every operation, and only while it is open."""
+        """Return the executor of this session's plans; called for every operation, while the session is open."""
 
     @abstractmethod
     def _store_key(self) -> Hashable:
@@ -130,6 +130,9 @@ class StoredSession(InspectionMethods, SessionABC):
     @abstractmethod
     def _another(self, new_id: str) -> Self:
         """A session object of that id in the same store."""
+
+    def _end_lingering(self) -> None:
+        """End the engine of the store if it lingers, and wait for its end (A19)."""
 
     def _check_id(self, session_id: str) -> str:
         """The id itself, if the store can hold it (A18)."""
@@ -379,7 +382,7 @@ class StoredSession(InspectionMethods, SessionABC):
         return await self._read(history.count_sessions)
 
     async def info(self) -> SessionInfo | None:
-        """This session's times; None if nothing is stored for it (A16)."""
+        """Return the times of this session; None if the store has nothing of it (A16)."""
         return await self._read(partial(history.info, self._name))
 
     async def corrupt_records(self) -> list[CorruptRecord]:
@@ -574,7 +577,7 @@ class _Asking:
 
 
 def _idempotency_slot_of(carrier: Executor, own: str = "") -> IdempotencySlot | None:
-    """What a write is known by if its answer is lost, where the executor says that one can be."""
+    """Return the idempotency slot of a write, where the executor can lose its answer."""
     lane = carrier.lane
     if lane is None:
         return None
@@ -590,6 +593,6 @@ def _settle_release(lease: StoredLease, result: object, error: BaseException | N
 
 
 def _describe_holder(holder: str) -> str:
-    """Who holds a lease, for people: where, which process, and what for."""
+    """Describe the holder of a lease for people: host, process and purpose."""
     text = f"{socket.gethostname()} process {os.getpid()}" + (f" ({holder})" if holder else "")
     return text.encode(errors="replace").decode()

@@ -8,8 +8,8 @@ asked so (`Many`). A few read beside it, if the store may be shared. They belong
 end (A22). Each thing a plan yields is one call of the store, and others may write in between: the plan notices by
 itself. How a store is asked, and asked again, is in `pipeline`.
 
-Executors of one store are shared (`get_or_create_executor`), and end with their last user: threads are as many as
-stores, not sessions.
+Executors of one store are shared (`get_or_create_executor`), and end some seconds after their last user: threads are as
+many as stores, not sessions.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from standfast._src.base.at_exit import AtExit
 from standfast._src.base.errors import SessionClosedError
 from standfast._src.sessions.client import thread_start
 from standfast._src.sessions.client.abandoned_writes import AbandonedWrites
+from standfast._src.sessions.client.lingering import LINGERING, EngineUse
 from standfast._src.sessions.client.pipeline import AnyRequest, Inbox, Pipeline, Reading
 from standfast._src.sessions.client.requests import CompensationMessage, RequestExecutor
 from standfast._src.sessions.storage import Store
@@ -113,6 +114,25 @@ class ThreadedExecutor(RequestExecutor):
 
     # --- life --------------------------------------------------------------------------------------------------------
 
+    def begin_lingering(self) -> None:
+        """Do nothing: a server needs no preparation."""
+
+    def has_lost_store(self) -> bool:
+        """Return whether the store was deleted or replaced."""
+        return self.is_gone is not None and self.is_gone()
+
+    def end_lingering(self) -> None:
+        """End now if no session uses it, and wait for that."""
+        with _registry:
+            if not LINGERING.take(self):
+                return
+        with self._gate:
+            ending, threads = self._ending, self._threads
+            self._begin()  # not closed: a lease that outlives its session still needs it to be released
+            ending()
+        for thread in threads:
+            thread.join(LAST_WAIT_S)
+
     def _start(self) -> None:
         jobs = [Pipeline(self._open_store, self._writes, self._loses_answers, self._under_way).run]
         jobs += [Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
@@ -166,10 +186,13 @@ _left_behind: weakref.WeakSet[RequestExecutor] = weakref.WeakSet()
 _registry = threading.Lock()
 
 
-def get_or_create_executor(key: Hashable, make: Callable[[], T]) -> T:
-    """The executor of the store with that key, made if nobody uses one. It ends when nobody refers to it any more.
+def get_or_create_executor(
+    key: Hashable, make: Callable[[], T], linger_s: float
+) -> tuple[T, EngineUse[ThreadedExecutor] | None]:
+    """Return the executor of the store with that key, created if there is none, and its use by one session object.
 
-    One whose store is gone for good is left to those who have it.
+    It ends when no object refers to it. An executor of a deleted store remains with its present sessions. An executor
+    over a client that was handed in has no threads, and does not linger.
     """
     with _registry:
         found: T | None = _carriers.get(key)
@@ -179,7 +202,15 @@ def get_or_create_executor(key: Hashable, make: Callable[[], T]) -> T:
         if found is None:
             found = _carriers[key] = make()
             _process_end.ensure()
-        return found
+        return found, LINGERING.use(found, linger_s) if isinstance(found, ThreadedExecutor) else None
+
+
+def end_lingering(key: Hashable) -> None:
+    """End the executor of the store with that key now, if no session uses it."""
+    with _registry:
+        found = _carriers.get(key)
+    if isinstance(found, ThreadedExecutor):
+        found.end_lingering()
 
 
 def _at_exit() -> None:

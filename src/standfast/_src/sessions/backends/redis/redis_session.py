@@ -27,6 +27,7 @@ from standfast._src.sessions.backends.redis.connection import Link
 from standfast._src.sessions.backends.redis.keys import Layout
 from standfast._src.sessions.backends.redis.redis_storage import RedisStore
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.server_session import ServerSession, host_key
 from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.protocol import SessionSettings
@@ -55,7 +56,8 @@ class RedisSession(ServerSession):
     setting gave the session. "keep": it stays as it is, for tools that look after others' sessions. `layout`: "sdk" has
     the SDK's keys, which it can go on using; "tagged", the default on a cluster, keeps all keys of a session in one
     slot. `wait_replicas`: a write is acknowledged when so many replicas have it; where they do not within two seconds,
-    `OutcomeUnknownError` says so.
+    `OutcomeUnknownError` says so. `linger_s` is how long threads and connections of our own stay after the last session
+    on the server, for the next one; 0: they end with it.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class RedisSession(ServerSession):
         layout: Layout | None = None,
         wait_replicas: int = 0,
         timeout_s: float = 30.0,
+        linger_s: float = LINGER_S,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
         self.wait_replicas = _checked_replicas(wait_replicas)
         self.key_prefix, self.ttl = _checked_prefix(key_prefix), _checked_ttl(ttl)
         self._target = _checked_client(redis_client)

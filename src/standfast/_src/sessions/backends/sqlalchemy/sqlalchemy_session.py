@@ -20,6 +20,7 @@ from standfast._src.sessions.backends.sqlalchemy.connections import AwaitedLink,
 from standfast._src.sessions.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
 from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.sdk_tables import check_two_tables
 from standfast._src.sessions.client.server_session import ServerSession, host_key
 from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
@@ -44,7 +45,8 @@ class SQLAlchemySession(ServerSession):
 
     `engine` is an `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here. `from_url`
     needs none, and works in every loop and thread. `create_tables=False`: tables and additions must be there.
-    `timeout_s` is the deadline of each operation.
+    `timeout_s` is the deadline of each operation. `linger_s` is how long threads and connections of our own stay after
+    the last session on the database, for the next one; 0: they end with it, as they always do on an SQLite file.
     """
 
     def __init__(
@@ -58,9 +60,15 @@ class SQLAlchemySession(ServerSession):
         session_settings: SessionSettings | dict[str, Any] | None = None,
         ensure_ascii: bool = True,
         timeout_s: float = 30.0,
+        linger_s: float = LINGER_S,
     ) -> None:
         self._target = _checked_target(engine)
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
+        if isinstance(self._target, Address) and self._target.file:
+            # The log of a file is folded into it when the last connection is closed. Until then it may not be copied or
+            # replaced, and no driver has a way to fold it earlier.
+            self.linger_s = 0.0
         self.create_tables, self.ensure_ascii = create_tables, ensure_ascii
         check_two_tables(sessions_table, messages_table)
         self.sessions_table, self.messages_table = sessions_table, messages_table

@@ -46,7 +46,14 @@ class Signal(Enum):
     REST = "other files need threads and descriptors: rest when there is nothing to do"
 
 
-Message = AnyRequest | CompensationMessage | Signal
+class Fold:
+    """A message to the writer: fold the log into the file, which is then complete without it."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+
+Message = AnyRequest | CompensationMessage | Fold | Signal
 
 
 class CommitThread(GroupCommit):
@@ -142,6 +149,16 @@ class CommitThread(GroupCommit):
             self._dismiss_readers()
             self.inbox.put(Signal.STOP)
 
+    def fold(self, timeout_s: float) -> None:
+        """Wait until queued requests are done and the log is folded into the file, if it can be."""
+        message = Fold()
+        with self.gate:
+            if not self._is_awake or self.is_stopped:
+                return  # it rests, and its log was folded when its connection was closed
+            self.inbox.put(message)
+        if not message.done.wait(timeout_s):
+            log.warning("%s is still busy after %s s; its log is folded when the disk answers", self.path, timeout_s)
+
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; whether it did. Then all connections are closed."""
         ended = super().join(timeout_s)
@@ -183,6 +200,10 @@ class CommitThread(GroupCommit):
             if requests or self._to_undo or not messages:
                 with self.busy:
                     self._serve(requests)
+            for fold in [message for message in messages if isinstance(message, Fold)]:
+                with self.busy:
+                    self._serve_fold()
+                fold.done.set()
             # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
             # else knows any more, and with it this thread.
             del messages, requests

@@ -414,9 +414,11 @@ class Checkpoints:
         self._file, self._lock = file, lock
         self._pages = 0
         self._log_bytes = 0
+        self._is_folded = True
 
     def wrote(self, request_count: int, row_count: int) -> None:
         """Count one committed group."""
+        self._is_folded = False
         self._pages += 4 + request_count + row_count // 8  # measured: 5.4 for one append, 100 for a group of 64
 
     @property
@@ -431,6 +433,23 @@ class Checkpoints:
         self._log_bytes = log_bytes
         if self._pages >= (self.DUE_PAGES if idle else self.OVERDUE_PAGES):
             self.run(db)
+
+    def empty_log(self, db: sqlite3.Connection) -> None:
+        """Fold the whole log back and empty it, unless another program uses it: the file is then complete without it.
+
+        Emptied, because SQLite would fold a remaining log into another file that replaces this one.
+        """
+        if self._is_folded:
+            return
+        try:
+            with self._lock.alone() as alone:
+                if alone:
+                    is_busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    self._is_folded = not is_busy
+        except (sqlite3.Error, OSError) as error:
+            log.warning("folding the log failed (%s); it is folded later", error)
+        if self._is_folded:
+            self._pages = self._log_bytes = 0
 
     def run(self, db: sqlite3.Connection) -> None:
         """Fold the log back as far as readers allow. Its failure is no failure of any request."""

@@ -1,8 +1,9 @@
 """One engine per database file and process, shared by every session object on that file.
 
 Session objects come and go by the thousand; threads, connections and descriptors do not. An engine is made by the
-first session that does something, and ends with the last one that is closed or merely dropped. Where many files are
-open, only those used last have threads and connections: the others rest, and wake when something is asked of them.
+first session that does something. After the last one that is closed or merely dropped it lingers for some seconds
+(`lingering`), with its log folded into the file, which may then be copied or moved. Where many files are open, only
+those used last have threads and connections: the others rest, and wake at the next request.
 
 `os.fork` is prepared for, not repaired afterwards: SQLite keeps a file's locks per process in memory that a child
 inherits, so a child that opened the file while an inherited connection is still around would believe in locks it does
@@ -23,12 +24,14 @@ from standfast._src.base.at_exit import AtExit
 from standfast._src.sessions.backends.sqlite.commit_thread import (
     CLOSE_WAIT_S,
     CommitThread,
+    Fold,
     Signal,
     awake,
     awake_lock,
     unsafe_after_fork,
 )
 from standfast._src.sessions.backends.sqlite.schema import Tables
+from standfast._src.sessions.client.lingering import LINGERING, EngineUse
 from standfast._src.sessions.client.requests import Request, RequestExecutor
 
 T = TypeVar("T")
@@ -54,21 +57,40 @@ class FileEngine:
     @property
     def is_gone(self) -> bool:
         """Whether it serves only those who have it: it has ended, or another file stands in the place of its own."""
-        return self.threads.is_stopped or self.threads.file.was_replaced()
+        return self.threads.is_stopped or self.has_lost_store()
+
+    def has_lost_store(self) -> bool:
+        """Return whether its file was deleted, replaced or renamed."""
+        return self.threads.file.was_replaced()
+
+    def begin_lingering(self) -> None:
+        """Fold the log into the file soon: an operator may copy the file alone."""
+        self.threads.inbox.put(Fold())
+
+    def end_lingering(self) -> None:
+        """Close every connection now if no session uses it."""
+        with registry_lock:
+            is_unused = LINGERING.take(self) and not self.users
+            if is_unused:
+                self.threads.stop()
+        if is_unused:
+            self.threads.join(CLOSE_WAIT_S)
 
 
 class FileExecutor(RequestExecutor):
     """Carries plans about one pair of tables to the engine of their file."""
 
-    def __init__(self, path: str, tables: Tables, mode: int | None = None) -> None:
+    def __init__(self, path: str, tables: Tables, mode: int | None = None, linger_s: float = 0.0) -> None:
         self._where = tables
         with registry_lock:
             found = _engines.get(path)
             if found is None or found.is_gone:
+                _end_lost_engines()
                 found = _engines[path] = FileEngine(path, mode)
                 _process_end.ensure()
             self.engine = found
             found.users.add(self)
+            self._use: EngineUse[FileEngine] | None = LINGERING.use(found, linger_s)
 
     def _send_request(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         threads = self.engine.threads
@@ -80,14 +102,39 @@ class FileExecutor(RequestExecutor):
         self.engine.threads.submit(request)
 
     def close(self) -> None:
-        """One user less; the last one waits until every connection is closed."""
+        """End this use of the engine; the last one waits until the file is complete without its log."""
+        threads = self.engine.threads
         with registry_lock:
+            use, self._use = self._use, None
             self.engine.users.discard(self)
-            is_last = not self.engine.users
-            if is_last:
-                self.engine.threads.stop()
-        if is_last:
-            self.engine.threads.join(CLOSE_WAIT_S)
+            if use is None or self.engine.users:
+                return
+            lingers = use.linger_s > 0 and not self.engine.is_gone
+            if not lingers:
+                use.linger_s = 0
+                threads.stop()
+        if lingers:
+            threads.fold(CLOSE_WAIT_S)
+        else:
+            threads.join(CLOSE_WAIT_S)
+
+
+def end_lingering(path: str) -> None:
+    """Close every connection to a file now if no session uses it."""
+    with registry_lock:
+        found = _engines.get(path)
+    if found is not None:
+        found.end_lingering()
+
+
+def _end_lost_engines() -> None:
+    """End the lingering engines of deleted, replaced and renamed files, before a file is opened under its new name.
+
+    Two connections of a process to one file under two names would share SQLite's index of the log, and not the log.
+    """
+    for engine in LINGERING.engines():
+        if isinstance(engine, FileEngine) and engine.has_lost_store():
+            engine.end_lingering()
 
 
 # --- the engines of this process ------------------------------------------------------------------------------

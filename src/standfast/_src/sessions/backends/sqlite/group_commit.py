@@ -39,12 +39,13 @@ T = TypeVar("T")
 
 
 class GroupCommit(Worker, Compensator):
-    """One file's writing connection, and what is done on it."""
+    """Writing connection of one file, with its transactions."""
 
     def __init__(self, path: str, mode: int | None) -> None:
         Worker.__init__(self, path, database_file.OpenedFile(path, mode))
         Compensator.__init__(self)
         self._ready: set[Tables] = set()
+        self._ready_at_fold: tuple[int, frozenset[Tables]] | None = None
         self._undo_wait_s = 0.0
         self._known: Transaction | None = None  # what the last transaction left behind
         self._known_at = 0
@@ -59,7 +60,7 @@ class GroupCommit(Worker, Compensator):
         self._lock.close()
 
     def _serve(self, requests: Sequence[AnyRequest]) -> None:
-        """Do these requests and answer them, whatever happens: callers wait for this thread, so it outlives it."""
+        """Perform requests and answer each, also after an error: callers wait for this thread, so no error ends it."""
         todo = [request for request in requests if request.stage is QUEUED]
         try:
             if self._untaken:
@@ -78,6 +79,19 @@ class GroupCommit(Worker, Compensator):
             self._fail(todo, error)
             deliver(todo)
             self.disconnect()
+
+    def _serve_fold(self) -> None:
+        """Undo cancelled operations and empty the log, unless another connection or process prevents it."""
+        try:
+            self._look_for_orphans()
+            self._undo(())
+            if self._db is not None and not self.file.was_replaced():
+                self._checkpoints.empty_log(self._db)
+                # No session uses the file now. Another program may change its tables to another layout meanwhile.
+                self._ready_at_fold = self._data_version(self._db), frozenset(self._ready)
+            self._ready.clear()
+        except Exception:
+            log.exception("folding the log of %s failed; it is folded later", self.path)
 
     def _commit_group(self, able: list[AnyRequest]) -> None:
         requests: list[AnyRequest] = []
@@ -125,7 +139,7 @@ class GroupCommit(Worker, Compensator):
                 self._db.execute("PRAGMA synchronous=FULL")
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
-        """Do each request alone, so that one failure touches one request."""
+        """Perform each request alone, so that a failure concerns a single request."""
         for request in requests:
             try:
                 self._transact([request])
@@ -193,11 +207,16 @@ class GroupCommit(Worker, Compensator):
 
     def _recall(self, db: sqlite3.Connection) -> None:
         """Go on with what the last transaction left behind, unless another connection has committed since."""
-        version = db.execute("PRAGMA data_version").fetchone()[0]
+        version = self._data_version(db)
         if version != self._known_at:
             self._known_at, self._known = version, None
         elif self._known is not None:
             self._known.again()
+
+    @staticmethod
+    def _data_version(db: sqlite3.Connection) -> int:
+        """Return a number that changes when another connection commits."""
+        return int(db.execute("PRAGMA data_version").fetchone()[0])
 
     def _get_transaction(self, db: sqlite3.Connection, tables: Tables) -> Transaction:
         """What is known of a pair of tables. Two pairs may share one, so no more is known than of the last pair."""
@@ -281,6 +300,11 @@ class GroupCommit(Worker, Compensator):
 
     def _prepare_tables(self, requests: list[AnyRequest]) -> list[AnyRequest]:
         """Make sure that every table these requests need is there and current; gives those that can go on."""
+        if self._ready_at_fold is not None and requests:
+            version, ready = self._ready_at_fold
+            if self._db is not None and self._data_version(self._db) == version:
+                self._ready |= ready
+            self._ready_at_fold = None
         for tables in {request.where for request in requests} - self._ready:
             theirs = [request for request in requests if request.where is tables]
             try:

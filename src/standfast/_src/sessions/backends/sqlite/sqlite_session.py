@@ -15,10 +15,11 @@ from typing import Any, Self
 from standfast._src.base.errors import CallerError, InvalidSessionIdError, InvalidSettingError, SettingTypeError
 from standfast._src.base.identifiers import is_name
 from standfast._src.sessions.backends.sqlite import database_file, process_liveness
-from standfast._src.sessions.backends.sqlite.file_engine import FileExecutor, registry_lock
+from standfast._src.sessions.backends.sqlite.file_engine import FileExecutor, end_lingering, registry_lock
 from standfast._src.sessions.backends.sqlite.in_memory import MemoryExecutor
 from standfast._src.sessions.backends.sqlite.schema import Tables
 from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.protocol import SessionSettings, check_session_id
 
@@ -30,6 +31,8 @@ class SQLiteSession(StoredSession):
 
     `timeout_s` is the deadline of each operation, waiting for locks included. `file_mode` is what the permissions of
     the file become if it is made; only its owner may read it otherwise. Files beside it get the database's own.
+    `linger_s` is how long threads and connections stay after the last session on the file, for the next one; 0: they
+    end with it.
     """
 
     def __init__(
@@ -42,8 +45,10 @@ class SQLiteSession(StoredSession):
         *,
         timeout_s: float = 30.0,
         file_mode: int | None = None,
+        linger_s: float = LINGER_S,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
         self.db_path = db_path
         self.sessions_table, self.messages_table = sessions_table, messages_table
         self.file_mode = _checked_mode(file_mode)
@@ -72,7 +77,9 @@ class SQLiteSession(StoredSession):
                 if self._path is None:
                     self._found = MemoryExecutor(self._tables)
                 else:
-                    self._found = FileExecutor(os.path.realpath(self._path), self._tables, self.file_mode)
+                    self._found = FileExecutor(
+                        os.path.realpath(self._path), self._tables, self.file_mode, self.linger_s
+                    )
             return self._found
 
     def _another(self, new_id: str) -> Self:
@@ -84,9 +91,14 @@ class SQLiteSession(StoredSession):
             self._copied_settings(),
             timeout_s=self.timeout_s,
             file_mode=self.file_mode,
+            linger_s=self.linger_s,
         )
         self._share_with(made)
         return made
+
+    def _end_lingering(self) -> None:
+        if self._path is not None:
+            end_lingering(os.path.realpath(self._path))
 
     def _share_with(self, made: SQLiteSession) -> None:
         """Let another session object of the same store use the same private database, if it is one."""
