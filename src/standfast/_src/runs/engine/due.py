@@ -20,7 +20,7 @@ def due(run: Run) -> tuple[Effect, ...]:
     # Ended is not over: what the run came to must still reach its session.
     if progress.ended or run.tripped:
         return append
-    if run.is_held:
+    if run.spec.context is not None and run.is_held:  # asked after every event: most runs have no context
         return append
     number = turn.number if turn is not None else progress.turns + 1
     # A stop ends the run between turns. What has begun stays due, so that its outcome becomes known.

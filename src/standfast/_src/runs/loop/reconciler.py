@@ -98,14 +98,11 @@ class Reconciler(Generic[State, Event, Effect]):
                     return
                 if len(effects) == 1 and self._may_inline:
                     await self._perform_inline(effects[0])
-                    self._raise_if_cancelled()
+                    # A tool may swallow a cancellation that was meant for the task of this loop.
+                    if self.task is not None and self.task.cancelling() > self._cancelled_before:
+                        raise asyncio.CancelledError("the run was cancelled; what it was doing finished all the same")
                     continue
             await self._perform_concurrently(effects)
-
-    def _raise_if_cancelled(self) -> None:
-        """Raise a cancellation that a tool swallowed although it was meant for the task of this loop."""
-        if self.task is not None and self.task.cancelling() > self._cancelled_before:
-            raise asyncio.CancelledError("the run was cancelled; what it was doing finished all the same")
 
     async def _perform_inline(self, effect: Effect) -> None:
         try:

@@ -336,7 +336,8 @@ class RunScope:
 
         Not around a model's request: what a hook has left behind in the background may wait for its turn meanwhile.
         """
-        return running_user_code(self.held, self.started_in)
+        held = self.session if self.session is not None else self.turn  # as `held`: this is asked for every effect
+        return running_user_code(held, self.started_in)
 
     @property
     def store(self) -> RunStore | None:
