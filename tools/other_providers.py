@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dev import install
+
 ROOT = Path(__file__).resolve().parent.parent
 THERE = "--there"
 PACKAGES = {"litellm": "litellm", "any-llm": "any-llm-sdk"}
@@ -27,8 +29,7 @@ def prepare() -> int:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
-        pinned = str(ROOT / "requirements" / "other.txt")
-        subprocess.run([python, "-m", "pip", "install", "-q", "--require-hashes", "-r", pinned], check=True)
+        install(Path(python), ROOT / "requirements" / "other.txt")
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         return subprocess.call([python, __file__, THERE], env=environment)
 

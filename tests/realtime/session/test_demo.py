@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from packaging.utils import canonicalize_name
+from run_blocks import HIDDEN
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
@@ -32,10 +36,33 @@ def environment(**more: str) -> dict[str, str]:
     return {**made, **more}
 
 
-def test_a_telephone_call_survives_the_death_of_its_worker():
-    """The page's demo with a telephone in place of a browser: `./dev voice --phone`, in real time."""
+def as_installed(folder: Path) -> dict[str, str]:
+    """Return an environment whose Pythons import what `./dev voice` installs, and nothing else that is here."""
+    pinned = (ROOT / "requirements" / "voice.txt").read_text(encoding="utf-8")
+    there = {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", pinned, flags=re.MULTILINE)}
+    hidden = [
+        module
+        for module, names in metadata.packages_distributions().items()
+        if module != "standfast" and not there & {canonicalize_name(name) for name in names}
+    ]
+    assert "openai" in hidden
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "from importlib.machinery import PathFinder\n"
+        f"sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
+        "from run_blocks import Visible\n"
+        "sys.path.pop(0)\n"
+        "sys.meta_path[sys.meta_path.index(PathFinder)] = Visible\n"
+    )
+    made = environment(**{HIDDEN: ",".join(hidden)})
+    made["PYTHONPATH"] = os.pathsep.join([str(folder), made["PYTHONPATH"]])
+    return made
+
+
+def test_a_telephone_call_survives_the_death_of_its_worker(tmp_path: Path):
+    """The demo with a telephone in place of a browser: `./dev voice --phone`, on a fresh machine, in real time."""
     ended = subprocess.run(
-        [sys.executable, SUPERVISE, "--phone"], env=environment(), capture_output=True, text=True, timeout=240
+        [sys.executable, SUPERVISE, "--phone"], env=as_installed(tmp_path), capture_output=True, text=True, timeout=240
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = ended.stdout.splitlines()
