@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from standfast import Runner
 from standfast._src.sessions.client.arguments import encoded_of
 from standfast._src.sessions.rules import history
 from standfast._src.sessions.rules.saved_runs import RunSave
-from standfast._src.sessions.storage import Name, Plan
+from standfast._src.sessions.storage import Name, Plan, ReadRequest
 from tests.helpers import servers
 from tests.helpers.stores import SERVERS, opened, place, two_ways
 
@@ -152,6 +153,41 @@ async def test_a_session_is_read_while_another_ones_cancelled_pop_waits_to_be_pu
         assert await asyncio.wait_for(third.get_items(), 20) == [HELLO]
     assert await session.get_items() == [HELLO]
     assert await other.get_items() == [HELLO, HELLO]
+    for one in (session, other, third):
+        await one.close()
+
+
+async def test_a_read_stands_behind_no_other_ones_write_that_waits(tmp_path: Path) -> None:
+    """A13: queued behind a write that had begun, a read came into one group with a third session's detached write."""
+    where = place("sqlite", tmp_path)
+    session, other, third = opened(where), opened(where, "other"), opened(where, "third")
+    for one in (session, other, third):
+        await one.add_items([HELLO])
+    begun, may_end, others_may_end = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slowly(name: str, until: threading.Event) -> Plan[None]:
+        yield ReadRequest(Name("session", name))  # as every rule begins: it tells whose write it is
+        yield from history.add(Name("session", name), encoded_of([HELLO]), None)
+        loop.call_soon_threadsafe(begun.set)
+        until.wait(60)
+
+    writing = asyncio.create_task(session.changed(partial(slowly, "s", may_end)))
+    await begun.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    written = other._write(partial(slowly, "other", others_may_end), detached=True)
+    reading = asyncio.create_task(third.get_items())
+    try:
+        await asyncio.sleep(0)  # it is queued now
+        may_end.set()
+        assert await asyncio.wait_for(reading, 50) == [HELLO]
+        assert not others_may_end.is_set()
+    finally:
+        may_end.set()
+        others_may_end.set()
+    await written
     for one in (session, other, third):
         await one.close()
 

@@ -33,7 +33,7 @@ class AbandonedWrites:
         All wait for one that has begun. A detached one may wait for another program's lock without end, and so may what
         takes one back: only what may meet it waits for that.
         """
-        return bool(self._refs) and any(_is_soon_over(left) or _may_meet(left, request) for left in self._open())
+        return bool(self._refs) and any(_is_soon_over(left) or may_meet(left, request) for left in self._open())
 
     def _open(self) -> list[Request[Any]]:
         found: list[Request[Any]] = []
@@ -50,7 +50,7 @@ def _is_soon_over(left: Request[Any]) -> bool:
     return left.is_left and not left.detached
 
 
-def _may_meet(left: Request[Any], request: Request[Any]) -> bool:
+def may_meet(left: Request[Any], request: Request[Any]) -> bool:
     """Whether what is asked for may be about what a write that was left is about, by what each first looks at.
 
     Not if those are two sessions or two runs. What a session's write stores may be a run as well; a write that begins

@@ -235,8 +235,11 @@ class CommitThread(GroupCommit):
             messages = [inbox.get(timeout=wait_s)]
         except Empty:
             return []
-        while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
-            messages.append(inbox.get_nowait())
+        # A read is queued here while it stands behind a write that has begun. Whoever queues it holds the gate, so that
+        # the write cannot end in between and a later one, which may wait for another program's lock, go without the read.
+        with self.gate:
+            while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
+                messages.append(inbox.get_nowait())
         return messages
 
 

@@ -28,6 +28,7 @@ from standfast._src.sessions.backends.sqlite.schema import Tables, is_current, m
 from standfast._src.sessions.backends.sqlite.sqlite_errors import is_busy, is_lasting, replaced_file, translate_error
 from standfast._src.sessions.backends.sqlite.sqlite_storage import Transaction
 from standfast._src.sessions.backends.sqlite.statements import statements
+from standfast._src.sessions.client.abandoned_writes import may_meet
 from standfast._src.sessions.client.requests import QUEUED, Compensator, claim_all, deliver, finish_all
 from standfast._src.sessions.storage import run_program
 
@@ -86,7 +87,7 @@ class GroupCommit(Worker, Compensator):
         for request in able:
             if request.kind == "write":
                 requests.append(request)
-            elif any(write.must_be_seen for write in requests):
+            elif any(write.must_be_seen and may_meet(write, request) for write in requests):
                 reads_behind.append(request)
             else:
                 reads.append(request)
