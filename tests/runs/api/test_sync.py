@@ -254,3 +254,29 @@ def test_ctrl_c_while_a_sync_tool_is_stuck_in_its_thread_still_ends_the_program(
     out, errors = started.communicate(timeout=DEADLINE_S)
     assert (started.returncode, out.strip()) == (0, "interrupted")
     assert only_tells_of("c", errors)
+
+
+def test_ctrl_c_that_another_thread_receives_wakes_the_loop(tmp_path: Path):
+    """A system may deliver a signal to any thread; the loop then went on waiting for its next event."""
+    program = """
+        def is_waiting_for_events():
+            frame = sys._current_frames()[threading.main_thread().ident]
+            return frame.f_code.co_name == "select"
+
+        @function_tool
+        def stuck() -> str:
+            while not is_waiting_for_events():
+                pass
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            threading.Event().wait()
+
+        agent = Agent(name="clerk", model=ScriptedModel([[function_call("stuck", "{}", call_id="c")]]), tools=[stuck])
+        try:
+            Runner.run_sync(agent, "hi")
+        except KeyboardInterrupt:
+            print("interrupted", signal.set_wakeup_fd(-1))
+    """
+    started = child(program, tmp_path)
+    out, errors = started.communicate(timeout=DEADLINE_S)
+    assert (started.returncode, out.strip()) == (0, "interrupted -1")
+    assert only_tells_of("c", errors)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
+import socket
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,7 +44,8 @@ def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
     runner = _runner_here()
     tasks: list[asyncio.Task[Any]] = []
     try:
-        return runner.run(_register_and_run(work, tasks))
+        with _woken_by_signals(runner.get_loop()):
+            return runner.run(_register_and_run(work, tasks))
     finally:
         _end(runner, tasks)
 
@@ -72,6 +75,30 @@ def _programs_loop() -> asyncio.AbstractEventLoop | None:
     found = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
     usable = isinstance(found, asyncio.AbstractEventLoop) and not found.is_closed() and not found.is_running()
     return found if usable else None
+
+
+@contextlib.contextmanager
+def _woken_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Wake the event loop when a signal arrives.
+
+    Python runs a signal's handler in the main thread between two bytecodes. A signal that arrives in another thread, or
+    just before the main thread waits for events, does not end that wait: Ctrl-C would have no effect until some event.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with contextlib.ExitStack() as cleanup:
+        reading, writing = (cleanup.enter_context(end) for end in socket.socketpair())
+        reading.setblocking(False)
+        writing.setblocking(False)
+        with contextlib.suppress(NotImplementedError):  # Windows' own loop does all of this by itself
+            loop.add_reader(reading, reading.recv, 4096)
+            cleanup.callback(loop.remove_reader, reading)
+            previous = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+            cleanup.callback(signal.set_wakeup_fd, previous)
+            if previous != -1:  # the program's own: its loop is woken already
+                signal.set_wakeup_fd(previous)
+        yield
 
 
 async def _register_and_run(work: Coroutine[Any, Any, T], tasks: list[asyncio.Task[Any]]) -> T:
