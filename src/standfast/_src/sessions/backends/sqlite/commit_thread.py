@@ -1,7 +1,7 @@
-"""The thread that writes: it takes whatever is queued as one group, while a few readers go on beside it.
+"""The writer thread of a file: it commits all queued requests as one group, while a few readers run beside it.
 
-It begins with the first request. It rests, with its connection closed, where other files need threads more, and a
-further request wakes it; it ends once, when it was told to stop.
+The first request starts it. It rests, with its connection closed, while other files need the threads, and the next
+request wakes it. It ends once, after a stop signal.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ GROUP_MAX = 256
 # Bounds how long the write lock is held for one group, so that other processes get their turn.
 
 IDLE_S = 0.02
-# A checkpoint that is due waits for a pause of this length. That the queue is empty just after an answer was given says
-# nothing: whoever got it needs a moment to ask again, and would wait for the checkpoint's own syncs.
+# A due checkpoint waits for a pause of this length. An empty queue just after an answer proves nothing: the caller
+# needs a moment for its next request, which would then wait for the checkpoint's own syncs.
 
 LAST_UNDO_WAIT_S = 30.0
-# How long an engine that ends goes on trying to undo what cancelled callers left, while another program has the file.
+# How long an ending engine retries the compensation of cancelled requests while another program holds the lock.
 
 CLOSE_WAIT_S = 5.0
-# Closing waits for what is queued and for the connections to be gone, so that a closed file can be moved. A disk that
-# hangs must not hang the caller for ever: after this the threads are left to end by themselves.
+# Closing waits for queued requests and closed connections, so that a closed file can be moved. A disk that hangs must
+# not block the caller for ever: after this time the threads end by themselves.
 
 AWAKE_MAX = 16
-# Files that keep their threads and connections while nothing is asked of them. Waking costs a thread and an open.
+# The number of files that keep threads and connections while idle. Waking one costs a thread and an open.
 
 
 class Signal(Enum):
-    """A message to the writer that asks for nothing to be stored."""
+    """Message to the writer that stores nothing."""
 
     STOP = "finish what is queued and end"
     REST = "other files need threads and descriptors: rest when there is nothing to do"
@@ -50,13 +50,13 @@ Message = AnyRequest | CompensationMessage | Signal
 
 
 class CommitThread(GroupCommit):
-    """One file's writing connection, the thread that uses it, and the readers beside it."""
+    """One file's writing connection, its thread, and the reader threads."""
 
     def __init__(self, path: str, mode: int | None = None) -> None:
         super().__init__(path, mode)
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        # Orders submitting, resting and ending: nothing is queued where nobody takes it. One thread may take it twice:
-        # a task whose loop was closed gives its request up when it is collected as garbage, and that may happen inside.
+        # Orders submitting, resting and ending: nothing is queued without a thread that takes it. Reentrant: a task
+        # whose loop was closed abandons its request in garbage collection, possibly inside the gate.
         self.gate = threading.RLock()
         self.is_stopped = False
         self._is_awake = False
@@ -66,26 +66,26 @@ class CommitThread(GroupCommit):
         self._leaving: list[Reader] = []
         self._left = AbandonedWrites()
 
-    # --- what is asked ------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     def submit(self, request: AnyRequest) -> None:
-        """Do it in a transaction that may be shared with others, invisibly; durable when it is answered."""
+        """Queue a request for a transaction that may hold further requests; it is durable when answered."""
         with self.gate:  # acquire() and try would be half of it, and Ctrl-C between the two would leave it taken
             self._be_ready()
             self.inbox.put(request)
 
     def submit_detached(self, request: AnyRequest) -> None:
-        """Do it though nobody may wait for it; what is read from now on sees it (A13)."""
+        """Queue a write without a waiting caller; later reads see it (A13)."""
         with self.gate:
             self.submit(request)
             if request.must_be_seen:
                 self._left.add(request)
 
     def submit_read(self, request: AnyRequest) -> None:
-        """Do it on a connection that cannot write, beside the writer.
+        """Queue a read for a connection that cannot write, beside the writer.
 
-        The writer does it where there are no tables yet, behind a write that nobody waits for and that may still be
-        done or undone, and where no thread can be had: behind what is to be written, which is better than not at all.
+        The writer thread executes it in three cases: the tables do not exist yet; an abandoned write may still be done
+        or compensated; no reader thread can be started, and a read behind the queued writes is better than none.
         """
         with self.gate:
             self._be_ready()
@@ -94,7 +94,7 @@ class CommitThread(GroupCommit):
                 self.inbox.put(request)
 
     def give_up(self, request: AnyRequest, owes_undo: bool) -> None:
-        """Nobody waits for it any more; what was done and can be undone is."""
+        """Abandon a request; a write that was done is compensated if it can be."""
         if request.kind != "write" or self._pid != os.getpid():
             return
         with self.gate:
@@ -106,7 +106,9 @@ class CommitThread(GroupCommit):
             if self.is_stopped:
                 self.inbox.put(Signal.STOP)
             self._wake()
-        if self.is_stopped:  # between the answer and the moment nobody took it: it begins again, for this alone
+        if (
+            self.is_stopped
+        ):  # stopped after the answer and before the abandonment: the thread starts again for this alone
             self.join(CLOSE_WAIT_S)
 
     def _be_ready(self) -> None:
@@ -116,10 +118,10 @@ class CommitThread(GroupCommit):
         if not self._is_awake:
             self._wake()
 
-    # --- life ------------------------------------------------------------------------------
+    # --- thread ------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Have a thread; the caller has the gate."""
+        """Start a thread if there is none; the caller holds the gate."""
         if self._is_awake:
             return
         if self.path in unsafe_after_fork:
@@ -136,21 +138,21 @@ class CommitThread(GroupCommit):
             one.inbox.put(Signal.REST)
 
     def stop(self) -> None:
-        """End when all that was submitted is done; nothing more is taken."""
+        """End the thread after all submitted requests; further ones are refused."""
         with self.gate:
             self.is_stopped = True
             self._dismiss_readers()
             self.inbox.put(Signal.STOP)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread to end; whether it did. Then all connections are closed."""
+        """Wait for the thread to end and return True if it did; all connections are then closed."""
         ended = super().join(timeout_s)
         if not ended:
             log.warning("%s is still busy after %s s; its threads end when the disk answers", self.path, timeout_s)
         return ended
 
     def is_paused(self, deadline: float, held: ExitStack) -> bool:
-        """Close every connection and keep it so until `held` is closed; False, with nothing done, if one is in use."""
+        """Close every connection until `held` is closed; return False, with nothing done, if one is in use."""
         workers: list[CommitThread | Reader] = [self, *self._readers.all, *self._leaving]
         with ExitStack() as busy:
             for worker in workers:
@@ -168,7 +170,7 @@ class CommitThread(GroupCommit):
         self._readers = Readers(self.path, self.file, self.gate)
 
     def _run(self) -> None:
-        with self.gate:  # until whoever starts it has said so; interrupted before, it starts another
+        with self.gate:  # until the starting thread has registered it; an interrupted start begins another thread
             if not self._is_awake or self._thread is not threading.current_thread():
                 return
         is_to_end = False
@@ -179,16 +181,16 @@ class CommitThread(GroupCommit):
                 self._to_undo += [message.request for message in messages if isinstance(message, CompensationMessage)]
                 is_to_end = is_to_end or Signal.STOP in messages or Signal.REST in messages
                 if Signal.STOP in messages and not self.is_stopped:
-                    self.stop()  # behind what others queued before it was known that nobody uses it any more
+                    self.stop()  # behind requests that were queued before the last session was dropped
             if requests or self._to_undo or not messages:
                 with self.busy:
                     self._serve(requests)
-            # A request knows its session. Kept here until the next one arrives, it would keep a session that nobody
-            # else knows any more, and with it this thread.
+            # A request refers to its session. Kept until the next request arrives, it would keep a dropped session, and
+            # with it this thread.
             del messages, requests
 
     def _has_ended(self) -> bool:
-        """Close the connection and end, if nothing is queued and nothing may have to be undone."""
+        """Close the connection and return True if nothing is queued and nothing is left to compensate."""
         with self.busy:
             self._look_for_orphans()
             if self.is_stopped:
@@ -198,8 +200,8 @@ class CommitThread(GroupCommit):
             if not self.inbox.empty():
                 return False
         if self.is_stopped:
-            # The writer closes behind the others: of two connections that close at once, each may take the other for
-            # open, and neither would take the log away.
+            # The writer closes after the readers: two connections that close at once may each take the other for
+            # open, and neither would remove the log.
             deadline = time.monotonic() + CLOSE_WAIT_S
             for reader in self._leaving:
                 reader.join(max(0.0, deadline - time.monotonic()))
@@ -215,7 +217,7 @@ class CommitThread(GroupCommit):
             return True
 
     def _undo_at_last(self) -> None:
-        """Undo what cancelled callers left, before the thread ends, even if another program has the file now."""
+        """Compensate cancelled requests before the thread ends, even while another program holds the lock."""
         patience = time.monotonic() + LAST_UNDO_WAIT_S
         while self._undo(()) is not None:
             if self.file.is_lost or time.monotonic() > patience:
@@ -225,7 +227,7 @@ class CommitThread(GroupCommit):
             self._pause()
 
     def _next_messages(self) -> list[Message]:
-        """What was queued since; nothing if for a while there was nothing and there is something else to do."""
+        """Return the queued messages; none after a pause in which other work is due."""
         inbox, wait_s = self.inbox, None
         if self._to_undo:
             wait_s = self._undo_wait_s
@@ -235,8 +237,8 @@ class CommitThread(GroupCommit):
             messages = [inbox.get(timeout=wait_s)]
         except Empty:
             return []
-        # A read is queued here while it stands behind a write that has begun. Whoever queues it holds the gate, so that
-        # the write cannot end in between and a later one, which may wait for another program's lock, go without the read.
+        # A read is queued here if an abandoned write has begun. The caller holds the gate from that check to the put.
+        # So the next group has the read, and a later write, which may wait for another program's lock, cannot precede it.
         with self.gate:
             while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
                 messages.append(inbox.get_nowait())
