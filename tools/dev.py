@@ -201,7 +201,8 @@ def pictures(*args: str) -> int:
     need("dev")
     drawn = max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
     os.environ["STANDFAST_PICTURES"] = str(ROOT / "docs" / "how-to")
-    return max(drawn, python("-m", "pytest", "-q", "-k", "found_watched", "tests/browser/test_inspector_page.py"))
+    pages = ["-k", "found_watched or was_heard", "tests/browser/test_inspector_page.py"]
+    return max(drawn, python("-m", "pytest", "-q", "--tier", "all", *pages))
 
 
 def docs(*args: str) -> int:

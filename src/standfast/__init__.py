@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._kits.operators.hold_runs import RunsHeld
     from ._kits.operators.open_store import open_store, register_store
     from ._kits.operators.prices import Price, price_of, price_of_run
-    from ._kits.operators.run_view import CallView, DecisionView, HoldView, RunView
+    from ._kits.operators.run_view import CallView, DecisionView, HoldView, RunView, SpokenView
     from ._kits.operators.run_worker import RunWorker
     from ._kits.operators.store import (
         Layout,
@@ -655,6 +655,7 @@ __all__ = [
     "SpanError",
     "SpeechGroupSpanData",
     "SpeechSpanData",
+    "SpokenView",
     "StandfastError",
     "StopAtTools",
     "Store",

@@ -13,6 +13,7 @@ from standfast import RunConfig, Runner, SQLiteSession, function_tool
 from standfast.testing import final, function_call
 from tests.browser.chromium import Page, axe, page
 from tests.inspector.serving import clerk, fill, inspector_here
+from tests.inspector.voice_call import UNHEARD, fill_with_a_call
 
 TALK = "document.getElementById('talk').textContent"
 
@@ -70,11 +71,10 @@ async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: P
             await shows(browser, "The train goes at nine.")
             await shows(browser, "asked 1 time more")
             assert await violations(browser) == []
-            pictures = Path(os.environ.get("STANDFAST_PICTURES", tmp_path))  # `./dev pictures` keeps it for the page
             short = f"one.textContent = one.textContent.replace({json.dumps(str(store))}, 'talks.db')"
             await browser.value(f"document.querySelectorAll('header :not(:has(*))').forEach((one) => {{ {short} }})")
             await browser.value("document.querySelector('details[data-call]').open = true; scrollTo(0, 0)")
-            await browser.screenshot(pictures / "inspect-a-store.png")
+            await browser.screenshot(Path(PICTURES or tmp_path) / "inspect-a-store.png")
             for _ in range(40):
                 await press(browser, "Tab")
                 if await browser.value("document.activeElement.textContent === 'Approve'"):
@@ -110,6 +110,34 @@ async def test_a_conversation_is_found_watched_decided_and_continued(tmp_path: P
             assert not browser.problems
             await browser.value("document.body.append(document.createElement('input')); 0")
             assert await violations(browser), "axe sees nothing"
+
+
+PICTURES = os.environ.get("STANDFAST_PICTURES")
+"""Folder in which `./dev pictures` wants the pictures of the documentation."""
+
+
+async def test_a_voice_call_shows_what_was_heard_and_what_was_not(tmp_path: Path) -> None:
+    store = tmp_path / "calls.db"
+    await fill_with_a_call(store)
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            await browser.click("#sessions button", "table-12")
+            await browser.until("document.querySelectorAll('#turns .heard').length === 2")
+            told = "[...document.querySelectorAll('#turns .said.assistant')].map((one) => one.innerText)"
+            cut, whole = await browser.value(told)
+            assert cut.split("\n\n")[1] == "Once upon a time"
+            assert f"s heard. Not heard: {UNHEARD}" in cut
+            assert "Not heard" not in whole
+            assert await browser.value("document.querySelector('#turns .unheard s').innerText") == UNHEARD
+            assert await violations(browser) == []
+            await browser.click("#turns a", "run")
+            await browser.until(f"document.querySelector('#timeline .unheard s')?.innerText === {UNHEARD!r}")
+            assert "voice call of Desk" in await browser.value("document.getElementById('run-facts').innerText")
+            assert await violations(browser) == []
+            short = f"one.textContent = one.textContent.replace({json.dumps(str(store))}, 'calls.db')"
+            await browser.value(f"document.querySelectorAll('header :not(:has(*))').forEach((one) => {{ {short} }})")
+            await browser.screenshot(Path(PICTURES or tmp_path) / "inspect-a-call.png")
+            assert not browser.problems
 
 
 @function_tool

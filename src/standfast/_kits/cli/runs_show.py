@@ -191,6 +191,7 @@ def run_fields(view: RunView) -> dict[str, Any]:
             {"turn": one.turn, "model": one.model, "agent": one.agent, "usage": usage_fields(one.usage)}
             for one in view.requests
         ],
+        "spoken": [dataclasses.asdict(one) for one in view.spoken],
         "output": view.output,
         "settled_by": view.settled_by,
         "hold": None if view.hold is None else dataclasses.asdict(view.hold),
@@ -214,6 +215,10 @@ def tree_of(view: RunView) -> Node:
     for call in view.calls:
         node = turns.get(call.turn) or turns.setdefault(call.turn, root.add(f"turn {call.turn}"))
         node.below.append(_call_node(call, view))
+    for reply in view.spoken:
+        node = root.add(f"heard {reply.heard_ms / 1000:.1f} of {reply.total_ms / 1000:.1f} s: {one_line(reply.heard)}")
+        if reply.unheard:
+            node.add(f"not heard: {one_line(reply.unheard)}")
     if view.output is not None:
         root.add(f"gave: {one_line(view.output)}")
     if view.settled_by is not None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -202,6 +203,7 @@ class Inspector:
                 )
         return _json(
             {
+                "spoken": await self._spoken(listing.runs),
                 "id": session_id,
                 "name": safe(session_id),
                 "created": None if info is None else json_views.when(info.created_at),
@@ -214,6 +216,18 @@ class Inspector:
                 "costs": [json_views.cost(one, _dollars(one)) for one in costs],
             }
         )
+
+    async def _spoken(self, runs: Sequence[RunSummary]) -> dict[str, dict[int, json_views.Shown]]:
+        """Return what was heard of the replies of these runs that are voice calls, by the number of the item."""
+        found = {}
+        for one in runs:
+            try:
+                view = await self.store.run(one.run_id)
+            except StandfastError:  # gone since, or sealed
+                continue
+            if view.spoken:
+                found[one.run_id] = {reply.number: json_views.spoken(reply) for reply in view.spoken}
+        return found
 
     async def generation(self, request: Request) -> Response:
         """Return the items that a compaction replaced."""
@@ -241,10 +255,15 @@ class Inspector:
                 kept = next((one for one in await session.usage() if one.run_id == view.run_id), None)
             finally:
                 await session.close()
+        timeline = timeline_of(view, records, kept)
+        for row in timeline:
+            if kept is not None and "turn" in row:
+                of_turn = tuple(one for one in kept.requests if one.turn == row["turn"])
+                row["dollars"] = _dollars(replace(kept, requests=of_turn))
         return _json(
             {
                 **json_views.run(view, self.store.url),
-                "timeline": timeline_of(view, records, kept),
+                "timeline": timeline,
                 "has_more": bool(records) and records[0].number != 0,
                 "dollars": None if kept is None else _dollars(kept),
             }

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from standfast._kits.inspector.rendering import indent_json, item_view
-from standfast._kits.operators.run_view import CallView, RunView
+from standfast._kits.inspector.timeline import heard_in_words, unheard_text
+from standfast._kits.operators.run_view import CallView, RunView, SpokenView
 from standfast._kits.operators.store import SessionSummary, WaitingCall
 from standfast._kits.operators.suggested_commands import resume_command
 from standfast._src.base.safe_text import safe
@@ -116,6 +117,11 @@ def call(one: CallView) -> Shown:
     }
 
 
+def spoken(one: SpokenView) -> Shown:
+    """Return the heard and the unheard part of a spoken reply."""
+    return {"heard": heard_in_words(one), "unheard": unheard_text(one)}
+
+
 def is_too_long(arguments: str, prepared: str | None) -> bool:
     """Return True if a call's arguments are too long for the page to show them whole."""
     return len(arguments) + len(prepared or "") > ARGUMENTS_MAX
@@ -169,7 +175,7 @@ def usage(one: Usage) -> Shown:
 
 
 def cost(one: RunUsage, dollars: str | None) -> Shown:
-    """What a run on a session has cost, by turn, and how often a turn asked again; in money where it is known."""
+    """Return the cost of a run on a session by turn, with retries, and in money where it is known."""
     replies = Counter(request.turn for request in one.requests)
     return {
         "run": one.run_id,
@@ -190,14 +196,14 @@ def generation(one: Generation) -> Shown:
 
 
 def holder(one: Holder | None) -> Shown | None:
-    """Who has the session."""
+    """Return the holder of the session."""
     if one is None:
         return None
     return {"name": _name(one.name), "since": when(one.since), "until": when(one.until), "waiting": one.waiting}
 
 
 def origin(one: Origin | None) -> Shown | None:
-    """Where a fork came from."""
+    """Return the origin of a fork."""
     if one is None:
         return None
     return {

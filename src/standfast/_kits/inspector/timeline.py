@@ -1,7 +1,8 @@
 """The timeline of one run: what was asked, each turn with its cost, each call with its outcome, each decision.
 
-A store keeps when a turn was stored and when a person decided, not when a request left. So the times are those of the
-records, and the time between two rows is what passed between two saves.
+Of a voice call it shows what was heard and what was not. A store keeps when a turn was stored and when a person
+decided, not when a request left. So the times are those of the records, and the time between two rows is what passed
+between two saves.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from standfast._kits.inspector.rendering import View, item_view
-from standfast._kits.operators.run_view import RunView
+from standfast._kits.inspector.rendering import View, escape_text, item_view
+from standfast._kits.operators.run_view import RunView, SpokenView
 from standfast._src.base.safe_text import safe
 from standfast._src.sessions.records import Record, RunUsage, sum_usages
 
@@ -25,7 +26,8 @@ def timeline_of(run: RunView, records: Sequence[Record], kept: RunUsage | None) 
 
     A `kept` usage is what the session has of the run's costs; without one the run's own record tells them.
     """
-    rows = _stored_rows(records, kept.requests if kept is not None else run.requests)
+    requests = kept.requests if kept is not None else run.requests
+    rows = _spoken_rows(records, run.spoken) if run.kind == "voice call" else _stored_rows(records, requests)
     for one in run.calls:
         if one.decision is not None and one.decision.at is not None:
             word, who = ("approved" if one.decision.approved else "rejected"), one.decision.by or "a program"
@@ -51,6 +53,7 @@ def _stored_rows(records: Sequence[Record], requests: Sequence[Any]) -> list[Row
         is_reply = row["kind"] == "turn" or (row["kind"] == "call" and view is not None and view["kind"] != "output")
         if is_reply and not was_reply:
             turn += 1
+            row["turn"] = turn
             row["title"] = f"Turn {turn}: {row['title']}"
             used = sum_usages([one.usage for one in requests if one.turn == turn])
             row["tokens"] = used.total_tokens
@@ -60,6 +63,34 @@ def _stored_rows(records: Sequence[Record], requests: Sequence[Any]) -> list[Row
         was_reply = is_reply
         rows.append(row)
     return rows
+
+
+def _spoken_rows(records: Sequence[Record], spoken: Sequence[SpokenView]) -> list[Row]:
+    """Return a row for each record of a voice call; a reply says how much of it was heard, and shows the rest."""
+    replies = {one.number: one for one in spoken}
+    rows: list[Row] = []
+    for record in records:
+        row = _row_of(None if record.item is None else item_view(record.item), record)
+        if row["kind"] == "input":
+            row["title"] = "The caller"
+        elif record.number is not None and (reply := replies.get(record.number)) is not None:
+            row |= {"kind": "heard", "title": f"The agent: {heard_in_words(reply)}", "unheard": unheard_text(reply)}
+        rows.append(row)
+    return rows
+
+
+def heard_in_words(reply: SpokenView) -> str:
+    """Say how much of a reply was heard."""
+    if reply.unheard is None:
+        return f"{reply.heard_ms / 1000:.1f} s heard, then refused by a guardrail"
+    if reply.heard_ms >= reply.total_ms:
+        return f"heard, {reply.total_ms / 1000:.1f} s"
+    return f"{reply.heard_ms / 1000:.1f} of {reply.total_ms / 1000:.1f} s heard"
+
+
+def unheard_text(reply: SpokenView) -> str:
+    """Return the part of a reply that was not heard, as the page shows texts."""
+    return escape_text(reply.unheard or "")
 
 
 def _row_of(view: View | None, record: Record) -> Row:

@@ -15,6 +15,7 @@ from standfast._src.base.errors import NotFoundError, RunStateError, StandfastEr
 from standfast._src.base.json_values import Item, decode_value
 from standfast._src.items.usage import Usage
 from standfast._src.realtime.machine.codec import SCHEMA as CALL, decode_saved as decode_call
+from standfast._src.realtime.machine.voice_call import VoiceCall
 from standfast._src.runs.engine.codec import ENDED, decode_saved, ending_of, has_ended
 from standfast._src.runs.engine.decisions import decisions_of
 from standfast._src.runs.engine.reply_costs import costs_since
@@ -69,6 +70,23 @@ class HoldView:
 
 
 @dataclass(frozen=True, slots=True)
+class SpokenView:
+    """One spoken reply of a voice call, of which the history holds what was heard.
+
+    The place where the text is cut is an estimate: audio has no word marks.
+    """
+
+    number: int
+    """Number of its item among those that the call wrote (`Record.number`)."""
+    heard: str
+    unheard: str | None
+    """Rest of the generated text, which the user never heard. None: a guardrail refused the reply, and its text was
+    not kept."""
+    heard_ms: int
+    total_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """A saved run, as its store holds it."""
 
@@ -97,6 +115,8 @@ class RunView:
     """The run that found this one gone and closed it."""
     hold: HoldView | None = None
     """Who keeps it from acting, where it waits as a whole: `Store.release` lets it go on."""
+    spoken: tuple[SpokenView, ...] = ()
+    """The spoken replies of a voice call that the user heard, whole or in part."""
     worker: RunWorker | None = None
     """Who drives it, or drove it last, while it is `running` and a lease tells."""
 
@@ -143,7 +163,7 @@ def _build_view(
     created, updated = (None, None) if summary is None else (summary.created_at, summary.updated_at)
     head = _head(saved)
     if head.get("schema") == CALL:
-        return _voice_call(saved, head, summary)
+        return _voice_call(saved, summary)
     if has_ended(saved):
         ending = ending_of(saved) or {}
         status, moved = str(ending.get("status", "done")), ending.get("moved_to")
@@ -201,19 +221,34 @@ def _head(saved: SavedRun) -> Item:
     return head
 
 
-def _voice_call(saved: SavedRun, head: Item, summary: RunSummary | None) -> RunView:
-    status = summary.status if summary is not None else decode_call(saved).status
+def _voice_call(saved: SavedRun, summary: RunSummary | None) -> RunView:
+    talk = decode_call(saved)
+    status = summary.status if summary is not None else talk.status
     return RunView(
         saved.run_id,
         status,
         saved.revision,
-        summary.agent if summary is not None else "",
-        summary.session_id if summary is not None else None,
+        talk.agent,
+        talk.session_id,
         None if summary is None else summary.created_at,
         None if summary is None else summary.updated_at,
         kind="voice call",
         doing=f"has ended: {status}" if status in ENDED else "is a voice call: RealtimeRunner.resume takes it up",
+        open_items=tuple(entry.item for entry in talk.ledger.since(talk.stored)),
+        spoken=tuple(_spoken_replies(talk)),
     )
+
+
+def _spoken_replies(talk: VoiceCall) -> Iterator[SpokenView]:
+    for number, entry in enumerate(talk.ledger):
+        extra, heard = entry.extra or {}, entry.item.get("content")
+        if "total_ms" not in extra or not isinstance(heard, str):
+            continue
+        generated = extra.get("generated")
+        # A written reply and a corrected transcript need not begin with what the history holds.
+        unheard = generated.removeprefix(heard).strip() if generated and generated.startswith(heard) else ""
+        rest = None if generated is None else unheard
+        yield SpokenView(number, heard, rest, extra.get("heard_ms", 0), extra["total_ms"])
 
 
 def _turn_count(kept: RunUsage | None) -> int:

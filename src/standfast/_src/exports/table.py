@@ -146,7 +146,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "_kits.operators.prices": ("Price", "price_of", "price_of_run"),
     "_kits.operators.backlog": ("Backlog",),
     "_kits.operators.hold_runs": ("RunsHeld",),
-    "_kits.operators.run_view": ("RunView", "CallView", "DecisionView", "HoldView"),
+    "_kits.operators.run_view": ("RunView", "CallView", "DecisionView", "HoldView", "SpokenView"),
     "_kits.operators.run_worker": ("RunWorker",),
     "_src.sessions.backends.memory.memory_session": ("InMemorySession", "InMemoryStore"),
     "_src.sessions.backends.memory.memory_runs": ("InMemoryRunStore",),

@@ -26,7 +26,7 @@ tokenFromAddress();
 addEventListener("hashchange", () => { if (tokenFromAddress()) location.reload(); else go(); });
 const headers = (more = {}) => ({ authorization: `Bearer ${sessionStorage.getItem(TOKEN) ?? ""}`, ...more });
 
-const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), search: 0, place: 0, fields: 0, view: null };
+const state = { session: null, writes: false, listAfter: null, before: null, stream: null, costs: new Map(), spoken: {}, search: 0, place: 0, fields: 0, view: null };
 
 function make(tag, { text, ...attributes } = {}, ...children) {
   const node = document.createElement(tag);
@@ -192,6 +192,10 @@ function put(block, record) {
   else {
     const node = shown(record.view, block);
     if (node) holder.append(node);
+    if (node && record.view.role === "assistant" && record.writer) {
+      Object.assign(node.dataset, { run: record.writer, number: record.number });
+      addHeard(node);
+    }
   }
   if (record.cut) holder.append(make("button", { type: "button", class: "small", text: "Show all of it", onclick: tried(async () => {
     const whole = await ask("/api/record", { session: state.session, cursor: record.cursor });
@@ -200,6 +204,12 @@ function put(block, record) {
   }) }));
   if (state.writes && record.view?.role === "assistant") holder.append(make("button", { type: "button", class: "small", text: "Fork from here", onclick: () => fork(record.cursor) }));
   return holder;
+}
+
+function addHeard(node) {
+  // A reply of a voice call: how much of it the caller heard, and the rest. A live page learns it after the reply.
+  const reply = state.spoken[node.dataset.run]?.[node.dataset.number];
+  if (reply && !node.querySelector(".heard")) node.append(make("p", { class: "heard about" }, `♪ ${reply.heard}.`, unheard(reply.unheard)));
 }
 
 function replaced(generation) {
@@ -296,6 +306,8 @@ async function about() {
   document.title = `${found.name} · standfast inspector`;
   $("title").textContent = found.name;
   state.costs = new Map(found.costs.map((one) => [one.run, one]));
+  state.spoken = found.spoken;
+  for (const node of document.querySelectorAll("#turns .said[data-number]")) addHeard(node);
   const total = found.costs.reduce((sum, one) => sum + one.total.total, 0);
   $("facts").textContent = [
     found.updated ? `changed ${clock(found.updated)}, ${ago(found.updated)}` : "nothing stored",

@@ -11,12 +11,19 @@ function timelineRow(one, before) {
     make("span", { class: "when" }, one.at ? time(one.at) : null, gap ? make("span", { class: "gap", text: ` +${gap}` }) : null),
     make("strong", { text: one.title }));
   if (one.tokens) row.append(make("span", { class: "about", text: ` · ${number(one.tokens)} tokens${one.dollars ? ` · $${one.dollars}` : ""}` }));
-  if (one.text) row.append(make("details", {}, make("summary", { text: one.text.length > 90 ? `${one.text.slice(0, 90)}…` : one.text }), make("pre", { text: one.text })));
+  if (one.kind === "heard") row.append(make("p", { class: "heard", text: one.text }, unheard(one.unheard)));
+  else if (one.text.length <= 90 && !one.text.includes("\n")) row.append(one.text ? make("p", { class: "heard", text: one.text }) : "");
+  else row.append(make("details", {}, make("summary", { text: one.text.length > 90 ? `${one.text.slice(0, 90)}…` : one.text }), make("pre", { text: one.text })));
   return row;
 }
 
+function unheard(text) {
+  // The rest of a reply that was interrupted. Said in words, too: a line through a text is not read aloud.
+  return text ? make("span", { class: "unheard" }, make("span", { class: "label", text: " Not heard: " }), make("s", { text })) : null;
+}
+
 function seconds(count) {
-  if (!(count >= 0)) return "";
+  if (!(count >= 0.05)) return "";
   if (count < 10) return `${count.toFixed(1)} s`;
   for (const [size, name] of [[86400, "d"], [3600, "h"], [60, "min"]]) if (count >= size) return `${Math.floor(count / size)} ${name}`;
   return `${Math.floor(count)} s`;
@@ -26,7 +33,7 @@ function drawRun(run) {
   document.title = `${run.name} · standfast inspector`;
   const total = run.usage.total;
   const facts = make("p", { id: "run-facts" }, identifier(run.id, run.name), ` · ${run.kind} of ${run.agent || "an agent"} · `,
-    make("b", { text: run.status, class: `status ${run.status}` }), run.doing ? ` · ${run.doing}` : "",
+    make("b", { text: run.status, class: `status ${run.status}` }), run.doing && !run.doing.startsWith("has ended") ? ` · ${run.doing}` : "",
     total ? ` · ${number(total)} tokens in ${number(run.usage.requests)} ${run.usage.requests === 1 ? "request" : "requests"}` : "",
     run.dollars ? ` · $${run.dollars}` : "");
   const parts = [make("h2", { text: `Run ${run.name}` }), facts];
