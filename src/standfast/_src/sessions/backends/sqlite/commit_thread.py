@@ -238,7 +238,7 @@ class CommitThread(GroupCommit):
         except Empty:
             return []
         # A read is queued here if an abandoned write has begun. The caller holds the gate from that check to the put.
-        # So the next group has the read, and a later write, which may wait for another program's lock, cannot precede it.
+        # So the next group has the read, and no later write, which may wait for another program's lock, precedes it.
         with self.gate:
             while not inbox.empty() and len(messages) < GROUP_MAX:  # this thread alone takes from it
                 messages.append(inbox.get_nowait())
