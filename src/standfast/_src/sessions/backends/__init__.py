@@ -1,1 +1,1 @@
-"""The edge: one folder or file for each kind of store."""
+"""Adapters to databases and services, one folder or file for each kind of store."""

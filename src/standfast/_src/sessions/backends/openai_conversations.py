@@ -1,4 +1,4 @@
-"""A session whose store is OpenAI's Conversations API.
+"""Session over OpenAI's Conversations API.
 
 The service takes at most twenty items in a request and lists at most a hundred, gives every item an id of its own,
 and rewrites some of what it is given. This module keeps those limits, keeps the ids out of what callers see (A16), and
@@ -81,7 +81,7 @@ ID_IS_PART_OF = frozenset(
 
 
 class _NoConversationYetError(InvalidSessionIdError, AttributeError):
-    """The session's id was read before it has one.
+    """Raised when the session's id is read before the first use.
 
     An AttributeError too, because `isinstance(session, Session)` reads the attribute on Python 3.11 and takes only that
     for "not there"; as a ValueError alone it would come out of the isinstance.
@@ -131,7 +131,7 @@ class OpenAIConversationsSession(SessionABC):
 
     @staticmethod
     def refuses(item: Item) -> str | None:
-        """Why the service cannot keep this item; None if it can. `add_items` leaves such an item out."""
+        """Return the reason why the service cannot keep an item, or None. `add_items` leaves a refused item out."""
         if _sendable(item) is None:
             return "reasoning with neither an id nor encrypted content cannot be kept by a conversation"
         return None
@@ -140,7 +140,7 @@ class OpenAIConversationsSession(SessionABC):
 
     @property
     def session_id(self) -> str:
-        """The conversation's id; raises a ValueError before there is one."""
+        """Return the conversation's id; raise a ValueError before the first use."""
         if self._id is None:
             raise _NoConversationYetError(
                 "this session has no conversation yet",
@@ -154,7 +154,7 @@ class OpenAIConversationsSession(SessionABC):
         self._id = value
 
     async def _conversation(self) -> str:
-        """The conversation's id, after creating it if need be."""
+        """Return the conversation's id; create the conversation if needed."""
         if self._id is not None:
             return self._id
         loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class OpenAIConversationsSession(SessionABC):
         return [_strip_service_fields(item) for item in listed]
 
     async def add_items(self, items: list[Item]) -> None:
-        """Append one batch, in order. All of it is stored, or it raises; see `cannot` for more than twenty items."""
+        """Append one batch in order: store every item or raise. See `cannot` for more than twenty items."""
         batch = [form for form in map(_sendable, items) if form is not None]
         if not batch:
             return
@@ -217,7 +217,7 @@ class OpenAIConversationsSession(SessionABC):
             write.exception()  # the caller had it, or was cancelled and wants none
 
     async def pop_item(self) -> Item | None:
-        """Remove and return the newest item; None when there is none."""
+        """Remove and return the newest item; return None from an empty session."""
         async with self._changing:
             return await self._pop()
 
@@ -232,7 +232,7 @@ class OpenAIConversationsSession(SessionABC):
             # Another worker took this one between the two requests: the next newest is ours.
 
     async def clear_session(self) -> None:
-        """Delete the conversation with all its items. The next use begins a new one, with a new id."""
+        """Delete the conversation with all items. The next use begins a new conversation with a new id."""
         self._check_open()
         async with self._changing:
             await self._clear()
@@ -244,14 +244,14 @@ class OpenAIConversationsSession(SessionABC):
         try:
             await self._run_write(lambda client: client.conversations.delete(conversation), "deleting the conversation")
         except NotFoundError:
-            pass  # it is gone, which is what was asked for
+            pass  # already deleted, as the caller asked
         self._id = None
 
     async def close(self) -> None:
-        """Close the client if this session made it; a client that was given stays open. Doing so twice does nothing."""
+        """Close the session's own client; leave a given client open. A second call does nothing."""
         if not self._closed:
             here = asyncio.get_running_loop()
-            writes = [write for write in self._writes if write.get_loop() is here]  # others can only end in their own
+            writes = [write for write in self._writes if write.get_loop() is here]  # another loop ends its own
             await asyncio.gather(*writes, return_exceptions=True)
             self._closed = True
             if self._own is not None:
@@ -279,7 +279,7 @@ class OpenAIConversationsSession(SessionABC):
     async def _find_after(
         self, conversation: str, part: Sequence[Item], after: str, unknown: OutcomeUnknownError
     ) -> list[str] | None:
-        """The ids of these items if they stand behind `after`; None if they do not."""
+        """Return the ids of the given items if stored right after `after`; otherwise None."""
         try:
             listed = await self._run_read(lambda client: _list_items_after(client, conversation, after))
         except StandfastError as error:
@@ -292,7 +292,7 @@ class OpenAIConversationsSession(SessionABC):
         return None
 
     async def _take_back(self, conversation: str, created: list[str], error: BaseException) -> None:
-        """Delete what a failed batch has left, newest first; if that fails, the error becomes OutcomeUnknownError."""
+        """Delete the items of a failed batch, newest first; raise OutcomeUnknownError if a deletion fails."""
         for place, item_id in enumerate(reversed(created)):
             try:
                 await self._delete(conversation, item_id)
@@ -305,7 +305,7 @@ class OpenAIConversationsSession(SessionABC):
                 ) from error
 
     async def _delete(self, conversation: str, item_id: str) -> bool:
-        """Delete one item; whether it was there."""
+        """Delete one item; return False if the service had already deleted the item."""
         try:
             await self._run_write(
                 lambda client: client.conversations.items.delete(item_id, conversation_id=conversation),
@@ -380,7 +380,7 @@ class OpenAIConversationsSession(SessionABC):
         return StoreUnavailableError(f"{where} failed: {error}", "Try again when the service can be reached.")
 
 
-# Before its first use the id is not there, and Python 3.11 would say that this is no Session.
+# Before its first use a session has no id, and Python 3.11 would say that this is not a Session.
 Session.register(OpenAIConversationsSession)
 
 
@@ -402,7 +402,7 @@ async def start_openai_conversations_session(openai_client: AsyncOpenAI | None =
 
 
 def _sendable(item: Item) -> Item | None:
-    """An item as the service takes it; None for one that it cannot keep."""
+    """Return an item in the service's form; None if the service cannot keep the item."""
     encode(item)  # refuses what is not JSON (A17), before anything is sent
     form: Item = copy_json(item)
     form.pop("provider_data", None)
@@ -417,7 +417,7 @@ def _sendable(item: Item) -> Item | None:
 
 
 def _strip_service_fields(stored: Item) -> Item:
-    """A listed item without what only the service knows, in the form it was most likely written in."""
+    """Remove the service's own fields from a listed item and restore the form most likely written."""
     form = {name: value for name, value in stored.items() if value is not None and name != "created_by"}
     kind = form.get("type", "message")
     if kind not in ID_IS_PART_OF:
@@ -433,7 +433,7 @@ def _strip_service_fields(stored: Item) -> Item:
 
 
 async def _list_items(client: AsyncOpenAI, conversation: str, limit: int | None) -> list[Item]:
-    """The latest `limit` items (None: all) as the service shows them, oldest first, in pages as large as it gives."""
+    """List the latest `limit` items (None: all) in the service's form, oldest first, in the largest possible pages."""
     if limit is None:
         return await _list_items_after(client, conversation, "")
     found: list[Item] = []

@@ -1,1 +1,1 @@
-"""Sessions and runs in this process."""
+"""In-memory sessions and saved runs."""

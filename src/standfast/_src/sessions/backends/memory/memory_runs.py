@@ -10,11 +10,11 @@ from standfast._src.sessions.client.stored_runs import StoredRunStore
 from standfast._src.sessions.storage import run_program
 
 THIS_PROCESS = "this process"
-# Whoever holds something here is in this process, and alive.
+# The holder of a lease here is a task of this process, and so alive.
 
 
 class InMemoryRunStore(StoredRunStore):
-    """Keeps runs for as long as the process lives, in a store of its own or in one that also keeps sessions."""
+    """Run store that lives as long as the process, alone or beside the sessions of a memory store."""
 
     def __init__(self, *, store: MemoryStore | None = None) -> None:
         kept = MemoryStore() if store is None else store

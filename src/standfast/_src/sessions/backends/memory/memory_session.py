@@ -1,4 +1,4 @@
-"""Sessions in memory: what tests and short-lived programs use. What outlives a process (A23) is not promised here."""
+"""In-memory sessions, for tests and short-lived programs. Nothing outlives the process (A23)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ InMemoryLease = StoredLease
 
 
 class InMemoryStore(MemoryStore):
-    """What several `InMemorySession` objects can share: histories and saved runs, for as long as the process lives.
+    """Histories and saved runs for several `InMemorySession` objects. They live as long as the process.
 
     `ttl_s`: what was not changed for so many seconds is forgotten, as a whole (A20). None keeps everything.
     """
 
     def run_store(self) -> InMemoryRunStore:
-        """The runs kept in this store."""
+        """Return the run store over the same histories."""
         return InMemoryRunStore(store=self)
 
 
 class InMemorySession(StoredSession):
-    """A conversation kept in this process.
+    """Conversation kept in the memory of the process.
 
     Args:
         session_id: The name of the conversation.
@@ -51,7 +51,7 @@ class InMemorySession(StoredSession):
         self.store = InMemoryStore() if store is None else store
 
     def run_store(self) -> InMemoryRunStore:
-        """The run store beside this session's history. Does no I/O."""
+        """Return the run store that shares the session's store. Does no I/O."""
         return self.store.run_store()
 
     def _carrier(self) -> Executor:

@@ -1,10 +1,10 @@
-"""A store in plain Python structures: what the port asks for, in its plainest form.
+"""Storage port in plain Python structures, in the plainest form.
 
 A name has lists of rows, a dictionary of cells and its times. Row numbers are never used again in the whole store, and
 an arrangement or a clear begins another edition; within an edition rows only come at the end and go. So edition, number
 of the newest row and number of rows together tell one history from any other: that is the mark.
 
-Nothing here waits, decides or knows a loop, and whoever calls holds `lock`. Rows and cells are bytes, so nothing is
+Nothing here waits, decides or uses an event loop, and the caller holds `lock`. Rows and cells are bytes, so nothing is
 shared with a caller (A17).
 """
 
@@ -46,7 +46,7 @@ EXPIRED = "expired"  # in place of a cell's epoch, where that has expired under 
 
 @dataclass(slots=True)
 class Stored:
-    """All that is kept for one name."""
+    """Contents of one name."""
 
     edition: int
     boxes: dict[int, list[Row]] = field(default_factory=lambda: {0: []})
@@ -67,20 +67,20 @@ class Stored:
         return self.boxes[0]
 
     def mark(self, end: int | None = None) -> str:
-        """Where the first `end` live rows end (None: all)."""
+        """Return the mark of the first `end` live rows (None: all)."""
         rows = self.live
         size = len(rows) if end is None else end
         return f"{self.edition}.{rows[size - 1].ref}.{size}" if size else ""
 
     def upto(self, mark: str) -> int | None:
-        """The ref of the last row a mark covers; None if anything up to it has changed."""
+        """Return the ref of the last row covered by a mark; None if anything up to there has changed."""
         size = int(mark.rpartition(".")[2]) if mark.rpartition(".")[2].isdigit() else 0
         if not mark:
             return 0
         return self.live[size - 1].ref if 0 < size <= len(self.live) and self.mark(size) == mark else None
 
     def cell(self, name: str) -> Cell | None:
-        """A cell, and whether it was written since the name was last cleared."""
+        """Return a cell with two flags: written since the last clear, expired."""
         found = self.cells.get(name)
         return None if found is None else Cell(found[0], found[1] == self.epoch, found[1] == EXPIRED)
 
@@ -124,7 +124,7 @@ class MemoryStore:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def look(self, look: ReadRequest) -> ReadAnswer:
-        """Read all that is asked for."""
+        """Read every row, cell and mark of a request."""
         stored = self._find(look.name)
         now = self._clock_zero + time.monotonic()
         if stored is None:
@@ -154,7 +154,7 @@ class MemoryStore:
         )
 
     def listing(self, kind: Kind, *, after: str | None, limit: int, labels: Mapping[str, str]) -> Sequence[Listed]:
-        """Names of a kind with these labels, newest change first."""
+        """Return the names of a kind with given labels, newest change first."""
         below = NUMBER_MAX if after is None else read_cursor(after)
         found = [
             Listed(name.id, stored.created, stored.updated, stored.labels, str(stored.change))
@@ -168,7 +168,7 @@ class MemoryStore:
         return found[:limit]
 
     def count(self, kind: Kind) -> int:
-        """How many names of a kind there are."""
+        """Count the names of a kind."""
         return sum(stored.created is not None for _, stored in self._all(kind))
 
     # --- changing ----------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class MemoryStore:
         return apply_arrangement(arrange, box_of)
 
     def _change(self, change: KeyUpdate, arranged: tuple[list[Row], list[Row]] | None) -> str:
-        """Do one change; where the live rows end now."""
+        """Apply one change and return the mark of the live rows after the change."""
         if change.remove:
             self._forget_times(self._names.pop(change.name, None))
             return ""
@@ -240,7 +240,7 @@ class MemoryStore:
 
     def _set_expiry(self, stored: Stored, ttl_s: float, change: KeyUpdate) -> None:
         now = time.time()
-        if change.touch or stored.expires is None:  # a lease on a session that nobody ever writes to must end as well
+        if change.touch or stored.expires is None:  # a lease on a session without any write must end as well
             stored.expires = now + ttl_s
         if change.hold_s:
             stored.held_until = max(stored.held_until, now + change.hold_s)
@@ -282,7 +282,7 @@ class MemoryStore:
                 self._written_at.pop(row.ref, None)
 
     def _wall(self) -> float:
-        """When what is being done is done. Whoever does again what was done before says when that was."""
+        """Return the wall-clock time of the present change. A subclass that replays old changes overrides the clock."""
         return time.time()
 
     def _touch(self, stored: Stored, created: float | None = None) -> None:
@@ -298,7 +298,7 @@ class MemoryStore:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _find(self, name: Name) -> Stored | None:
-        """What is kept for a name, unless its time is over."""
+        """Return the unexpired contents of a name."""
         stored = self._names.get(name)
         if stored is None or stored.expires is None:
             return stored
@@ -308,8 +308,8 @@ class MemoryStore:
         if now > stored.held_until:
             self._forget_times(self._names.pop(name))
             return None
-        # Somebody holds it: its cells are left, and say that what they belong to has expired; also those that a clear
-        # has left or put, and what was put before there was an incarnation (a lease, for which it does not matter).
+        # A lease keeps the expired contents' cells. They are marked as expired, also those that a clear has left or
+        # put, and those put before there was an incarnation (a lease, for which that does not matter).
         if stored.epoch:
             self._empty(stored, stored.cells)
         stored.cells = {cell: (value, EXPIRED) for cell, (value, _) in stored.cells.items()}
@@ -317,7 +317,7 @@ class MemoryStore:
         return stored
 
     def _empty(self, stored: Stored, kept: Mapping[str, tuple[bytes, str]]) -> None:
-        """Remove all but these cells, which belong to no incarnation any more."""
+        """Remove everything but the given cells, which then belong to no incarnation."""
         # What was written while there was no incarnation must not look as if it belonged to the next one.
         stored.cells = {name: (value, epoch or "-") for name, (value, epoch) in kept.items()}
         self._forget_times(stored)

@@ -1,4 +1,4 @@
-"""A connection whose answers do not take for ever, and what is sent over it past psycopg's cursors."""
+"""PostgreSQL connection with a time limit for each answer, and a way past psycopg's cursors."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ ANSWER_S_MAX = 20.0
 # How long one answer may take before the connection is given up; what was asked is then asked again over another.
 
 CALL_OFF_S_MAX = 2.0
-# How long the server has to say that it has stopped what it was told to stop: it answers that at once, or not at all.
+# Time for the server to confirm a cancelled statement: a server confirms at once, or not at all.
 
 
 class LimitedConnection(psycopg.Connection[Any]):
-    """A connection that gives up on an answer that does not come: a broken network may never say so."""
+    """Connection that fails if an answer takes too long: a broken network may never report an error."""
 
     share = 1
     """How many statements have to share the time there is for an answer."""
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait for the server, for so long and no longer.
+        """Wait for the server's answer within a time limit, then cancel the statement.
 
-        What it has not answered by then it is told to stop. A statement that waits for a lock does not notice that its
-        client is gone, and would be done when the lock is free: after others had seen that it was not (A13).
+        A statement that waits for a lock does not notice that its client has disconnected. Uncancelled, it would be
+        executed when the lock is free, after other workers had seen that it was not (A13).
         """
         patience_s = ANSWER_S_MAX / self.share if timeout is None else timeout
         try:
@@ -42,7 +42,7 @@ class LimitedConnection(psycopg.Connection[Any]):
         told: list[str | None] = []
 
         def hear(notice: psycopg.errors.Diagnostic) -> None:
-            told.append(notice.sqlstate)  # now: what it reads from is gone afterwards
+            told.append(notice.sqlstate)  # copied now: the notice's memory is freed afterwards
 
         self.add_notice_handler(hear)
         try:
@@ -60,7 +60,9 @@ class LimitedConnection(psycopg.Connection[Any]):
 
 
 def _resume_reader(gen: PQGen[T]) -> PQGen[T]:
-    """A reader that has begun, as one to begin: psycopg's own cannot be begun again while they still have to send."""
+    """Present a reader already started as a new generator: psycopg cannot restart its own while
+    data remain to be sent.
+    """
     ready: Ready | int = Ready.R  # whether or not: there may just be nothing to read
     while True:
         try:
@@ -73,7 +75,7 @@ def _resume_reader(gen: PQGen[T]) -> PQGen[T]:
 
 
 def read_result(connection: LimitedConnection) -> PGresult:
-    """Wait for the answer to what `connection.pgconn` was given to send; raise the error that the server answers."""
+    """Wait for the result of the command sent over `connection.pgconn`; raise the server's error."""
     # psycopg's own reader, which sends what is left to send and waits where the connection says.
     results: list[PGresult] = connection.wait(generators.execute(connection.pgconn))
     for found in results:  # behind an answer there may be an error of the commit

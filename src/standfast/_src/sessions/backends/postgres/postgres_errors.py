@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean here: was anything done, and what can be done about it."""
+"""Translation of PostgreSQL errors: was anything done, and what can the caller do?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WARNING = "01000"
 
 
 class OnlyHere(psycopg.OperationalError):
-    """A commit was told to stop while it waited for a standby: it is done here, and nobody knows where else."""
+    """A cancelled wait for a standby: the commit is stored on the primary, and maybe on no standby."""
 
 
 _BUSY = (StoreTimeoutError, "Look for what keeps the tables locked or the server busy: pg_stat_activity, pg_locks.")
@@ -46,7 +46,7 @@ _BY_CODE: dict[str, tuple[type[StoreError], str]] = {
 
 
 def refused_error(error: psycopg.Error) -> StoreError:
-    """An error that the server answered with: nothing was done."""
+    """Build the error for a refusal by the server: nothing was done."""
     code = error.sqlstate or ""
     kind, remedy = _BY_CODE.get(code) or _BY_CODE.get(code[:2]) or (StoreUnavailableError, "Look at the server's log.")
     made = kind(f"PostgreSQL refused: {format_error(error)}", remedy)
@@ -63,7 +63,7 @@ def unsendable(error: Exception) -> InvalidSettingError:
 
 
 def is_unsendable(error: Exception) -> bool:
-    """Whether an error is about the question's own text: a NUL, or half of a surrogate pair."""
+    """Return whether an error concerns the question's own text: a NUL, or half of a surrogate pair."""
     if isinstance(error, UnicodeEncodeError):
         return True
     is_ours = isinstance(error, psycopg.DataError) and error.sqlstate is None
@@ -71,7 +71,7 @@ def is_unsendable(error: Exception) -> bool:
 
 
 def find_server_error(error: psycopg.Error) -> psycopg.Error:
-    """Return the error that the server answered a pipeline with, where psycopg raises one of its own in front of it.
+    """Return the server's error from behind the error of psycopg's pipeline.
 
     A server that refuses at the commit answers with one result more than psycopg expects. psycopg then fails to leave
     pipeline mode, and its error hides the server's.
@@ -81,12 +81,12 @@ def find_server_error(error: psycopg.Error) -> psycopg.Error:
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether a connection broke. Whoever gives another code has answered: nothing was done."""
+    """Return whether a connection broke. With any other code the server has answered: nothing was done."""
     return error.sqlstate is None or error.sqlstate[:3] in ("080", "57P")
 
 
 def lost(error: psycopg.Error, *, reading: bool) -> StoreError:
-    """An answer that did not come, or that promises less than was asked for (A23)."""
+    """Build the error for a missing answer, or for an answer that promises less than the caller asked for (A23)."""
     made = build_no_answer_error("PostgreSQL", format_error(error), reading=reading)
     made.is_lasting = isinstance(error, OnlyHere)  # asked again it would find its write, and say that all is well
     return made
@@ -98,7 +98,7 @@ def unreachable(error: psycopg.Error) -> StoreUnavailableError:
         made = StoreUnavailableError(f"PostgreSQL's library refuses: {format_error(error)}", "Correct connect_options.")
         made.is_lasting = True
         return made
-    # Why somebody is not let in has no code here, only a text. A server that translates it is asked until the deadline.
+    # A refused login has no code here, only a text. A server that translates the text is asked until the deadline.
     is_full = any(text in str(error) for text in ("too many c", "connection slots are reserved"))
     made = StoreUnavailableError(
         f"PostgreSQL cannot be reached: {format_error(error)}",
@@ -112,5 +112,5 @@ def unreachable(error: psycopg.Error) -> StoreUnavailableError:
 
 
 def format_error(error: psycopg.Error) -> str:
-    """What an error says, in one line."""
+    """Format an error in one line."""
     return " ".join(str(error).split()) or type(error).__name__

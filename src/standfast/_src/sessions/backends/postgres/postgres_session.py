@@ -56,14 +56,14 @@ class PostgresSession(ServerSession):
 
     @classmethod
     def from_url(cls, session_id: str, *, url: str, **kwargs: Any) -> Self:
-        """The same as the constructor, under the name that sessions on servers share."""
+        """Construct a session, under the name common to the sessions on servers."""
         return cls(session_id, url=url, **kwargs)
 
     @staticmethod
     def schema_sql(
         sessions_table: str = "agent_sessions", messages_table: str = "agent_messages", schema: str | None = None
     ) -> str:
-        """The SQL that makes the tables, columns and functions; it may be run again."""
+        """Return the SQL for the tables, columns and functions. Running the SQL again changes nothing."""
         return Tables.of(sessions_table, messages_table, schema).sql()
 
     # --- what ServerSession asks --------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ _PLACE = ("host", "hostaddr", "port", "dbname", "user", "service", "options")
 
 @lru_cache(maxsize=256)
 def _place(url: str, options: tuple[tuple[str, str], ...]) -> Hashable:
-    """Which database, however its address was written.
+    """Return a key for the database, equal for different spellings of the address.
 
     The user and `options` are part of it: tables may be found by who asks, and in the schemas of a search_path. Two
     ways of one place that are taken for two may keep a run waiting; two places taken for one, and neither is guarded.

@@ -1,4 +1,4 @@
-"""The store: a look is one function call, a step is one function call, and each is a transaction of its own.
+"""PostgreSQL store: a look and a step are one function call each, in a transaction of its own.
 
 So nothing is left open on a connection between two calls, which is what a pooler in transaction mode asks for.
 """
@@ -79,7 +79,7 @@ _ALL_BINARY = [Format.BINARY] * 9
 
 
 class Packed(bytes):
-    """An array in PostgreSQL's binary form, whose type the statement says.
+    """Array in PostgreSQL's binary form. The statement names the type.
 
     psycopg makes arrays of lists element by element, those of strings with regular expressions: it was a third of the
     client's time for an append. What we store is bytes already, and goes out as it is.
@@ -102,12 +102,12 @@ def pack_array(element: int, values: Sequence[bytes | None]) -> Packed:
 
 
 def pack_repeated(element: int, value: bytes, count: int) -> Packed:
-    """An array of one value, so often."""
+    """Pack an array of `count` equal values."""
     return Packed(_HEAD(1, 0, element, count, 1) + (_INT(len(value)) + value) * count)
 
 
 def packed_rows(rows: Sequence[NewRow]) -> tuple[Packed, ...]:
-    """Rows as the four arrays that a function takes: contents, writers, ordinals, generations."""
+    """Pack rows into the four arrays of a function: contents, writers, ordinals, generations."""
     if type(rows) is NewRows:  # nearly always; a tag for each of them took longer than the arrays
         writer, start, count = rows.writer, rows.start, len(rows.data)
         return (
@@ -138,8 +138,9 @@ def _packed_names(cells: tuple[str, ...]) -> Packed:
 
 
 class PostgresStore:
-    """Tables in a PostgreSQL database as a store (see `_src.sessions.storage`): one connection, for one thread at a
-    time."""
+    """Store in the tables of a PostgreSQL database (see `_src.sessions.storage`): one connection, for one thread at a
+    time.
+    """
 
     loses_answers = True
 
@@ -166,19 +167,19 @@ class PostgresStore:
 
     @property
     def label(self) -> str:
-        """What a log calls this store: where it is, without user and password."""
+        """Store's name for a log: its address without user and password."""
         given = conninfo_to_dict(self._dsn, **self._options)
         place = f"{given.get('host', '')}:{given.get('port', '')}/{given.get('dbname', '')}"
         return f"PostgreSQL at {place}, table {self._tables.m}"
 
     def reach(self) -> None:
-        """Connect, if it is not connected, and make what is missing there."""
+        """Connect if necessary, and create missing tables and functions."""
         self._ensure_open()
 
     # --- looking
 
     def look(self, look: ReadRequest) -> ReadAnswer:
-        """One SELECT if only the contents of the history are wanted, else one function call."""
+        """Read by one SELECT for the history's contents alone, otherwise by one function call."""
         wanted = look.rows[0] if look.rows else Rows()
         is_plain = wanted.before is None and wanted.after is None and wanted.writer is None
         if look.only_data and not wanted.box and is_plain:
@@ -212,7 +213,7 @@ class PostgresStore:
     # --- changing
 
     def commit(self, step: CommitRequest) -> Done | Refused:
-        """One function call: the small one, where it will do."""
+        """Commit by one function call: the small function for a plain append."""
         if only_appends(step):
             mark = self._run_on_connection(lambda connection: self._append(connection, step[0]), reading=False)
             if mark is not None:
@@ -220,7 +221,7 @@ class PostgresStore:
         return _outcome(self._ask(self._commit_sql, self._arguments(step), reading=False)[0])
 
     def _append(self, connection: LimitedConnection, change: KeyUpdate) -> str | None:
-        """Call the small function, past psycopg's cursors: they take longer than all else that the client does."""
+        """Call the small function past psycopg's cursors, whose own work takes longer than the rest of the client's."""
         if not self._prepares:
             ((mark,),) = connection.execute(self._append_sql, _append_arguments(change), prepare=False).fetchall()
             return None if mark is None else str(mark)
@@ -240,10 +241,11 @@ class PostgresStore:
         return (Jsonb(described), secrets.token_hex(8), pack_array(_BYTEA, arguments), *packed_rows(rows))
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """Steps that wait together are one transaction, sent in one message and synced once.
+        """Commit the waiting steps in one transaction, sent in one message and synced once.
 
-        If the server refuses one of them, at its statement or at the commit, all are undone, and each is then asked for
-        by itself. If the connection is lost, one of them may be the cause: the next round asks each by itself (A10).
+        If the server refuses a step, at its statement or at the commit, the transaction is rolled back, and each step
+        is then sent by itself. If the connection is lost, one step may be the cause: the next round sends each by
+        itself (A10).
         """
         is_group = len(questions) > 1 and not any(
             isinstance(question, ReadRequest | Listing | Count) for question in questions
@@ -252,7 +254,7 @@ class PostgresStore:
             done = self._together(questions)
             if done is not None:
                 return done
-        elif is_group:  # one that the server does not answer must not keep the others waiting as long
+        elif is_group:  # an unanswered step must not keep the other steps waiting as long
             self._share = len(questions)
         self._has_lost_a_group = False
         try:
@@ -261,7 +263,7 @@ class PostgresStore:
             self._share = 1
 
     def _one_by_one(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """Ask each question by itself, over a new connection where the last one was lost."""
+        """Ask each question by itself; reconnect after a lost connection."""
         answers: list[Answer | Exception] = []
         for question in questions:
             try:
@@ -282,13 +284,13 @@ class PostgresStore:
             answers = {place: cursor.fetchall()[0] for place, cursor in zip(order, cursors, strict=True)}
         except (psycopg.Error, UnicodeEncodeError) as raised:
             if isinstance(raised, UnicodeEncodeError) or is_unsendable(raised):
-                self.close()  # what was sent of the others is undone with the connection
+                self.close()  # the statements already sent are rolled back with the connection
                 return None
             error = find_server_error(raised)
             if error is not raised or is_lost(error):
                 self.close()
             if not is_lost(error):
-                if error.sqlstate in BUSY:  # what waits for somebody's lock must not keep each of the others so long
+                if error.sqlstate in BUSY:  # a wait for a lock must not delay each other step as long
                     self._share = len(steps)
                 return None  # undone, all of it
             self._has_lost_a_group = True
@@ -333,7 +335,7 @@ class PostgresStore:
         return [Listed(id_, created, updated, has or {}, str(seq)) for id_, created, updated, has, seq in found]
 
     def count(self, kind: Kind) -> int:
-        """How many names there are."""
+        """Count the names of a kind."""
         s, own = self._tables.s, self._tables.own
         runs = f"SELECT count(*) FROM {own}names\" WHERE kind = 'run' AND epoch IS NOT NULL"
         ((count,),) = self._ask(f"SELECT count(*) FROM {s}" if kind == "session" else runs, (), reading=True)
@@ -348,7 +350,7 @@ class PostgresStore:
         return self._run_on_connection(call, reading=reading)
 
     def _run_on_connection(self, call: Callable[[LimitedConnection], T], *, reading: bool) -> T:
-        """What a call of the server gives."""
+        """Return the result of a call on the connection, with psycopg's errors translated."""
         connection = self._ensure_open()
         try:
             return call(connection)
@@ -375,7 +377,7 @@ class PostgresStore:
         if self._connection is None:
             options = {"connect_timeout": CONNECT_S_MAX, "application_name": "standfast", **self._options}
             options["client_encoding"] = "utf8"  # contents go out as they are stored: see Packed
-            if self._sets_level:  # when the connection begins: set later, behind a pooler, it would be others' too
+            if self._sets_level:  # as the connection begins: a later SET would reach other clients behind a pooler
                 given = options.get("options") or conninfo_to_dict(self._dsn).get("options") or ""
                 options["options"] = f"{given} {_READ_COMMITTED}".strip()
             connection: LimitedConnection | None = None
@@ -403,7 +405,7 @@ class PostgresStore:
 
 
 def _mark(found: PGresult) -> str | None:
-    """What the small function answers; None: it has left it alone."""
+    """Return the small function's mark; None if the function declined the step."""
     mark = found.get_value(0, 0)
     return None if mark is None else mark.decode()
 
@@ -418,7 +420,7 @@ def _append_arguments(change: KeyUpdate) -> tuple[Packed, ...]:
 
 
 def _outcome(answer: Sequence[Any]) -> Done | Refused:
-    """What a function says came of a step."""
+    """Decode a function's answer to a step."""
     if len(answer) == 1:
         return Done((answer[0],))
     place, why, marks, _, epoch, names, epochs, values = answer
@@ -429,7 +431,7 @@ def _outcome(answer: Sequence[Any]) -> Done | Refused:
 
 
 class _Numbered(Description):
-    """A change for the function that does a step: contents are rows of their own, other strings are arguments."""
+    """Description of a change for the step function: contents become rows, and other strings become arguments."""
 
     def __init__(self, change: KeyUpdate, arguments: list[bytes], rows: list[NewRow]) -> None:
         super().__init__(change)
@@ -468,7 +470,7 @@ def _describe_rows(rows: Rows) -> dict[str, Any]:
 def _times(
     look: ReadRequest, rows: Sequence[Sequence[Row]], ats: Sequence[float]
 ) -> tuple[Sequence[float | None], ...]:
-    """The times of each list of rows; they come as one array, as the rows do."""
+    """Divide the one array of times among the lists of rows."""
     left = iter(ats)
     return tuple(
         list(islice(left, len(some))) if wanted.times else () for wanted, some in zip(look.rows, rows, strict=True)

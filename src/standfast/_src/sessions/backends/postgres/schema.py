@@ -1,4 +1,4 @@
-"""The names of the tables, and how they come to be there."""
+"""Names of the tables, and their installation and upgrades."""
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 
@@ -30,7 +30,7 @@ UPGRADES: dict[int, str] = {}
 
 
 class Tables(NamedTuple):
-    """The SDK's two tables, and what everything of ours beside them is called."""
+    """The SDK's two tables, and the names of our tables beside them."""
 
     sessions: str
     messages: str
@@ -63,11 +63,11 @@ class Tables(NamedTuple):
 
     @property
     def own(self) -> str:
-        """What names of ours begin with; the quotation mark is left open."""
+        """Quoted beginning of our names; the quotation mark is left open."""
         return self._qualify(self._stem)[:-1]
 
     def sql(self) -> str:
-        """Everything that makes the tables, columns and functions."""
+        """Return the SQL for the tables, columns and functions."""
         text = (files("standfast._src.sessions.backends.postgres") / "schema.sql").read_text("utf-8")
         parts = {
             "{s}": self.s,
@@ -86,7 +86,7 @@ class Tables(NamedTuple):
 
 
 def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool) -> None:
-    """Make what is not there, one process at a time.
+    """Create or upgrade the tables, one process at a time.
 
     A look comes first: DDL that finds nothing to do still takes exclusive locks, and deadlocks with writers.
     """
@@ -111,7 +111,7 @@ def install(connection: psycopg.Connection[Any], tables: Tables, *, create: bool
 
 
 def _version(connection: psycopg.Connection[Any], tables: Tables) -> int:
-    """Which version of the additions is there; 0: none."""
+    """Return the stored version of our additions; 0 without any."""
     name = f'{tables.own}version"'
     row = connection.execute("SELECT to_regclass($1) IS NOT NULL", (name,)).fetchone()
     if row is None or not row[0]:

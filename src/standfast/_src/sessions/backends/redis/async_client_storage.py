@@ -1,4 +1,4 @@
-"""The same store over a `redis.asyncio` client that was handed in, awaited in that client's own event loop."""
+"""Redis store over the caller's `redis.asyncio` client, awaited in the client's own event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from standfast._src.sessions.backends.redis.redis_storage import Codec
 from standfast._src.sessions.backends.redis.sansio import Command, run_exchange_async
 from standfast._src.sessions.storage import Answer, Ask
 
-# Answers must be bytes, whatever the client was made with: one record that is no text would else fail the whole read.
+# Answers must be bytes, whatever the client's setting: one record that is not a text would fail the whole read.
 _RAW: dict[str, Any] = {"NEVER_DECODE": []}
 
 
@@ -23,7 +23,7 @@ class AsyncClient(Protocol):
     """As much of a `redis.asyncio` client as is used here."""
 
     def execute_command(self, *args: Any, **options: Any) -> Awaitable[Any]:
-        """Send a command and await its answer."""
+        """Send a command and await the answer."""
         ...
 
     def pipeline(self, transaction: bool = ...) -> Any:
@@ -35,16 +35,16 @@ class AsyncClusterClient(AsyncClient, Protocol):
     """As much of a `redis.asyncio` client for a cluster as is used here."""
 
     def initialize(self) -> Awaitable[Any]:
-        """Ask the nodes who has which slots."""
+        """Ask the nodes for the assignment of slots."""
         ...
 
     def get_node_from_key(self, key: Any) -> Any:
-        """The node that has this key."""
+        """Return the node with the slot of a key."""
         ...
 
 
 def is_cluster_client(client: object) -> TypeGuard[AsyncClusterClient]:
-    """Whether a client is one for a cluster."""
+    """Return whether a client is for a cluster."""
     return hasattr(client, "get_default_node")
 
 
@@ -58,7 +58,7 @@ class ClientStore(Codec):
         super().__init__(prefix=prefix, layout=layout, ttl_ms=ttl_ms, where=self._where, wait_replicas=wait_replicas)
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """All of it in one write, but for listings."""
+        """Send all questions in one write, except listings."""
         return await run_exchange_async(self.exchange(questions), self._send)
 
     async def _send(self, commands: Sequence[Command], reading: bool) -> list[Any]:
@@ -85,7 +85,7 @@ class BorrowedLink:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
-        """The answers, in order. An error that a node answered with is among them."""
+        """Return the answers in order, with a node's errors among them."""
         assert self.loop is not None
         return asyncio.run_coroutine_threadsafe(self._send(commands, reading), self.loop).result()
 
@@ -108,14 +108,16 @@ class BorrowedLink:
 
 
 class ClusterClientStore:
-    """A handed-in client for a cluster as a store. Which slot a name is in takes questions of its own: in a thread."""
+    """Store over the caller's client for a cluster, used in a thread: finding a name's slot takes
+    questions of its own.
+    """
 
     def __init__(self, client: AsyncClusterClient, **options: Any) -> None:
         self._client, self._link = client, BorrowedLink(client)
         self._store = ClusterStore(self._link, **options)
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """Each in the slot that it belongs to."""
+        """Ask each question in the slot of its name."""
         if self._link.loop is None:
             try:
                 await self._client.initialize()  # many tasks at once must not begin it
@@ -126,6 +128,6 @@ class ClusterClientStore:
 
 
 def _address(client: object) -> str:
-    """Where a client's server is, for people."""
+    """Return a client's server address for messages."""
     options = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     return f"{options.get('host', 'a client of yours')}:{options.get('port', id(client))}"

@@ -1,9 +1,9 @@
-"""The store on a cluster: every step within one slot.
+"""Redis store on a cluster: every step stays within one slot.
 
 A session, its part of the index and its saved runs share one of 256 hash tags, chosen by the session's id. A run is
-asked for by its own id alone, so where it is stands under a key that the run's id leads to; it is written once, before
-the run's first save. What reaches into another slot is only ever looked at: the conditions and rows of a fork's source,
-which are read before the fork is made.
+asked for by its own id alone, so its place is stored under a key derived from the run's id, written once, before the
+run's first save. Another slot is only ever read: the conditions and rows of a fork's source, which are read before the
+fork is made.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUNS_REMEMBERED_MAX = 10_000  # where a run is kept can be asked again, so all a
 
 
 class ClusterLink:
-    """A client for all nodes, for one thread at a time; each command goes to the node that has its slot."""
+    """Client for all nodes, for one thread at a time; each command is sent to the node with its slot."""
 
     def __init__(self, url: str, **options: object) -> None:
         self._url, self._options = url, options | {"decode_responses": False}
@@ -49,7 +49,7 @@ class ClusterLink:
         self.where = redis_address(url)
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
-        """The answers, in order. An error that a node answered with is among them."""
+        """Return the answers in order, with a node's errors among them."""
         client = self._client or self._connect()
         found: list[Any] = []
         for place, command in enumerate(commands):
@@ -66,7 +66,7 @@ class ClusterLink:
         return found
 
     def reach(self) -> None:
-        """Connect, if there is no connection: until then nothing can have left."""
+        """Connect if necessary: before a connection exists, nothing can have been sent."""
         if self._client is None:
             self._connect()
 
@@ -99,12 +99,12 @@ class ClusterStore(RedisStore):
         self._greeting.has_one_layout = True
 
     def line(self, count: int) -> None:
-        """None: an answer may come over any of several connections."""
+        """Return None: any of several connections may bring the answer."""
 
     # --- where names are
 
     def keys_of(self, name: Name) -> NameKeys:
-        """The keys of a name, in the slot it belongs to."""
+        """Return the keys of a name in its slot."""
         return self.keys.of(name, self._bucket(name))
 
     def _bucket(self, name: Name) -> int:
@@ -127,7 +127,7 @@ class ClusterStore(RedisStore):
         self._runs[run_id] = bucket
 
     def _place_runs(self, step: CommitRequest) -> None:
-        """Decide where a new run belongs: to its session."""
+        """Assign a new run to its session's slot."""
         for change in step:
             session = (change.labels or {}).get("session")
             if change.name.kind != "run" or session is None or change.name.id in self._runs:
@@ -142,16 +142,16 @@ class ClusterStore(RedisStore):
     # --- asking
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """One after the other: two questions rarely lead to the same node."""
+        """Ask the questions in turn: two of them rarely lead to the same node."""
         return [asked_alone(self, question) for question in questions]
 
     def commit(self, step: CommitRequest) -> Done | Refused:
-        """One script call, if all names are in one slot."""
+        """Commit by one script call if all names are in the same slot."""
         self._place_runs(step)
         buckets = [self._bucket(change.name) for change in step]
         if len(set(buckets)) == 1 and not _reaches_out(step):
             return super().commit(step)
-        if all(change == KeyUpdate(change.name, remove=True) for change in step):  # each stands for itself
+        if all(change == KeyUpdate(change.name, remove=True) for change in step):  # each removal is independent
             for change in step:
                 super().commit([change])
             return Done(("",) * len(step))
@@ -176,7 +176,7 @@ class ClusterStore(RedisStore):
         return Done(tuple(marks.get(place, "") for place in range(len(step))))
 
     def _brought_in(self, change: KeyUpdate) -> KeyUpdate:
-        """The change with rows of other names as new rows."""
+        """Replace the rows of other names by new rows."""
         if change.arrange is None:
             return change
         live: list[Any] = []

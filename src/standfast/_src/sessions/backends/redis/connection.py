@@ -1,4 +1,4 @@
-"""A connection to one server: commands out, answers back."""
+"""Connection to one server: send commands, read answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from standfast._src.sessions.storage_helpers import build_no_answer_error
 
 
 class Link:
-    """A connection to one server, for one thread at a time. What it is asked for together goes out in one write."""
+    """Connection to a server, for one thread at a time. The commands of a request are sent in a single write."""
 
     def __init__(self, url: str, **options: object) -> None:
         # Answers are bytes, whatever the caller's own client does; and a request is never sent again behind our back:
@@ -30,7 +30,7 @@ class Link:
         self.where = redis_address(url)
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
-        """The answers, in order. An error that the server answered with is among them."""
+        """Return the answers in order, with the server's errors among them."""
         answers = self._answers or self._connect()
         data = _pack_commands(commands)
         try:
@@ -39,7 +39,7 @@ class Link:
         except BlockingIOError as error:  # the kernel's word for it
             self.close()
             raise build_no_answer_error("Redis", "its time for an answer is up", reading=reading) from error
-        except (failed.RedisError, OSError, ValueError) as error:  # ValueError: what came is no number
+        except (failed.RedisError, OSError, ValueError) as error:  # ValueError: the answer is not a number
             self.close()
             raise build_no_answer_error("Redis", str(error), reading=reading) from error
         except BaseException:
@@ -49,7 +49,7 @@ class Link:
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def reach(self) -> None:
-        """Connect, if there is no connection: until then nothing can have left."""
+        """Connect if necessary: before a connection exists, nothing can have been sent."""
         if self._answers is None:
             self._connect()
 
@@ -71,7 +71,7 @@ class Link:
         return self._answers
 
     def close(self) -> None:
-        """Close the connection; it is opened again when it is needed."""
+        """Close the connection. The next request opens a new connection."""
         connection, self._connection, self._socket, self._answers = self._connection, None, None, None
         if connection is not None:
             connection.disconnect()  # type: ignore[no-untyped-call]
@@ -82,5 +82,5 @@ def _pack_commands(commands: Sequence[Command]) -> bytes:
 
 
 def redis_address(url: str) -> str:
-    """A URL without its password, for an error."""
+    """Return a URL without its password, for an error."""
     return url.rpartition("@")[2] if "@" in url else url.partition("://")[2]

@@ -1,4 +1,4 @@
-"""Whether the server may throw stored conversations away when its memory is full, and saying so once.
+"""Detection of a server that may evict stored conversations when its memory is full, and a warning once.
 
 An evicting policy takes keys one by one: items of a session, and leaves the counts that say they were written.
 """
@@ -17,14 +17,14 @@ ADDRESSES_MAX = 1000  # the set lives as long as the process; a server that is f
 
 
 class EvictionPolicy:
-    """What is known of a server's policy: asked for once in a process, before the first write."""
+    """A server's eviction policy, asked for once in a process, before the first write."""
 
     def __init__(self, where: str, *, expires: bool) -> None:
         self._server = (where, expires)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the server must still be asked."""
+        """True until the server's policy is known."""
         return self._server not in _looked_at
 
     def take_answer(self, answer: object) -> None:
@@ -47,7 +47,7 @@ class EvictionPolicy:
 
 
 def _facts(answer: object) -> dict[str, str]:
-    """What INFO says, read already or not."""
+    """Return the fields of an INFO answer, parsed by the client or not."""
     if isinstance(answer, dict):
         nodes = [value for value in answer.values() if isinstance(value, dict)]  # of a cluster: each says its own
         return {str(name): str(value) for name, value in (nodes[0] if nodes else answer).items()}

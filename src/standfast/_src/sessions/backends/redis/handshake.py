@@ -1,4 +1,4 @@
-"""What a server is asked before the first question, and before the first that changes something."""
+"""Questions to a server before the first read and before the first write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYOUT, BEFORE = 1, 1
 
 
 class Handshake:
-    """Whether one store's keys can be read and written by this release."""
+    """Check of one store's keys: may they be read and written by the present release?"""
 
     def __init__(self, keys: Keys, where: str, *, expires: bool) -> None:
         self._keys, self._policy = keys, EvictionPolicy(where, expires=expires)
@@ -32,7 +32,7 @@ class Handshake:
         self.is_readable = True
 
     def before_writing(self) -> Exchange[None]:
-        """Refuse a second layout and a prefix that continues another, and warn of a server that evicts keys."""
+        """Refuse a mixed layout or a prefix that continues a used prefix, and warn of a server that evicts keys."""
         if not self.has_one_layout:
             other = Keys(self._keys.prefix, "sdk" if self._keys.layout == "tagged" else "tagged")
             indexes = [keys.index(bucket, "session") for keys in (self._keys, other) for bucket in keys.buckets]
@@ -56,15 +56,15 @@ class Handshake:
 
 
 def layout_key(keys: Keys) -> bytes:
-    """Where a release that keeps something in another way says so; nothing is there for layout 1."""
+    """Return the key for the number of a newer layout. Layout 1 stores nothing there."""
     return to_bytes(f"{keys.root()}layout")
 
 
 def _check_not_mixed(own: int, others: int, keys: Keys) -> None:
-    """Refuse to begin in one layout below a prefix where sessions are kept in the other one.
+    """Refuse the first session of a layout below a prefix in use by the other layout.
 
-    One id would be two conversations, and each worker would see its own. Where both are in use already nothing is
-    refused: what is there must stay within reach.
+    One id would be two conversations, and each worker would see its own. If both layouts are in use already, nothing is
+    refused: stored sessions must stay within reach.
     """
     if others and not own:
         raise NotADatabaseError(
@@ -74,7 +74,8 @@ def _check_not_mixed(own: int, others: int, keys: Keys) -> None:
 
 
 def _check_not_continued(shorter: Sequence[str], own: int, prefix: str) -> None:
-    """Refuse to begin below a prefix that continues one in use: an id below the shorter one could name these keys.
+    """Refuse the first session below a prefix that continues a prefix in use: an id below the shorter prefix could name
+    these keys.
 
     Where both are in use already this is logged: what is there must stay within reach.
     """
@@ -88,7 +89,7 @@ def _check_not_continued(shorter: Sequence[str], own: int, prefix: str) -> None:
 
 
 def _checked_layout(found: bytes | str | None, prefix: str) -> int:
-    """Return the layout of the keys; refuse one that this release would misread."""
+    """Return the layout of the keys; refuse a layout newer than the release."""
     said = to_text(found) if isinstance(found, bytes) else found or "1"
     layout = int(said) if said.isdecimal() and len(said) < 10 else LAYOUT + 1
     if layout > LAYOUT:

@@ -1,4 +1,4 @@
-"""Which keys a name has, in each of the two layouts.
+"""Keys of a name in each of the two layouts.
 
 Layout "sdk" is the OpenAI Agents SDK's, with further keys beside its own. In layout "tagged" every key of a name, and
 its part of the index, has one of 256 hash tags, so that a step of several names stays within a slot of a cluster.
@@ -28,17 +28,17 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_text(data: bytes) -> str:
-    """What `to_bytes` was given."""
+    """Decode bytes of `to_bytes`."""
     return data.decode("utf-8", "surrogatepass")
 
 
 def bucket_of(text: str) -> int:
-    """Which of the hash tags an id belongs to."""
+    """Return the number of an id's hash tag."""
     return hashlib.blake2b(to_bytes(text), digest_size=1).digest()[0]
 
 
 class NameKeys(NamedTuple):
-    """The keys of one name, and what makes those of its indexes."""
+    """Keys of a name, with a function for the keys of its indexes."""
 
     keys: tuple[bytes, ...]
     """meta, rows, counter (the SDK's, legacy), cells, names of cells, boxes, index."""
@@ -58,22 +58,24 @@ class Keys:
         self.of = lru_cache(10_000)(self._build_keys)
 
     def root(self, bucket: int = 0) -> str:
-        """What every key of ours that belongs to no single session begins with."""
+        """Return the common beginning of our keys that belong to no single session."""
         return f"{self.prefix}:standfast-" if self.layout == "sdk" else f"{self.prefix}:{{sf{bucket}}}:"
 
     @property
     def shorter_prefixes(self) -> list[str]:
-        """The prefixes that this one continues: in layout "sdk" a session id below one of them can name its keys."""
+        """Prefixes continued by the present prefix: in layout "sdk" a session id below a shorter prefix can name its
+        keys.
+        """
         parts = self.prefix.split(":")
         return [short for end in range(1, len(parts)) if (short := ":".join(parts[:end]))]
 
     @property
     def buckets(self) -> range:
-        """All that there are."""
+        """Numbers of all hash tags."""
         return range(BUCKETS if self.layout == "tagged" else 1)
 
     def index(self, bucket: int, kind: Kind, label: tuple[str, str] | None = None) -> bytes:
-        """The index of names of a kind, or of those that have a label of this value."""
+        """Return the key of the index of a kind, or of its names with a given label."""
         return to_bytes(f"{self.root(bucket)}{kind}s" + ("" if label is None else f":{label[0]}:{label[1]}"))
 
     def _build_keys(self, name: Name, bucket: int = 0) -> NameKeys:
@@ -92,7 +94,7 @@ _ENDS = ("", ":messages", ":counter", ":standfast", ":standfast:names", ":standf
 
 
 def session_of(key: bytes, prefix: str) -> str | None:
-    """The session whose meta key this is in layout "sdk"; None for every other key below the prefix."""
+    """Return the session of a meta key in layout "sdk"; None for every other key below the prefix."""
     text = to_text(key)[len(prefix) + 1 :]
     if text.endswith(":_"):
         return text[:-2] if _RESERVED.search(text[:-2]) else None

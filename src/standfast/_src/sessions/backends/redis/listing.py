@@ -1,9 +1,9 @@
-"""Which names a store has, newest change first.
+"""Listing of a store's names, newest change first.
 
 Each kind has an index, a sorted set whose scores only grow, and so has each label's value. An index may know a name
-that is gone (it expired, or the SDK cleared it) or whose label has changed since: each is looked at before it is shown,
-and what is wrong is taken out. Sessions that only the SDK has written to are in no index: layout "sdk" walks over the
-keys below its prefix when a listing begins, which costs what the database has, and puts them into the index.
+that no longer exists (it expired, or the SDK cleared it) or whose label has changed since: each is looked at before it
+is shown, and wrong entries are removed. Sessions that only the SDK has written to are in no index: layout "sdk" walks
+over the keys below its prefix when a listing begins, which costs what the database has, and puts them into the index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCAN_COUNT = 1000
 
 
 def page(keys: Keys, asked: Listing) -> Exchange[list[Listed]]:
-    """The names that are asked for."""
+    """Return a page of names."""
     kind, after, limit, labels = asked
     if after is None:
         yield from _adopt(keys, kind)
@@ -54,12 +54,12 @@ def _remove_stale(index: bytes, wrong: Sequence[tuple[bytes, int]]) -> Exchange[
     """Take out of an index what was found to be wrong there, and has not come again since."""
     for start in range(0, len(wrong), SCAN_COUNT):
         flat = [part for id_, score in wrong[start : start + SCAN_COUNT] for part in (id_, b"%d" % score)]
-        # Not `answers`: whoever lists may be allowed only to read. Then it stays there, and is passed over again.
+        # Not `answers`: the caller may be allowed only to read. Then the entry stays there, and is passed over again.
         yield [("EVAL", TAKE_OUT[0], 1, index, *flat)], True
 
 
 def count(keys: Keys, kind: Kind) -> Exchange[int]:
-    """How many names there are; those that are gone are taken out of the index first."""
+    """Count the names, after removing deleted names from the index."""
     yield from _adopt(keys, kind)
     total = 0
     for index, bucket in (yield from _indexes(keys, kind, {})).items():
@@ -76,7 +76,7 @@ def count(keys: Keys, kind: Kind) -> Exchange[int]:
 
 
 def _indexes(keys: Keys, kind: Kind, labels: Mapping[str, str]) -> Exchange[dict[bytes, int]]:
-    """The smallest index that holds all names with these labels, of every bucket, and its bucket."""
+    """Return the smallest index of all names with these labels for every bucket, each with its bucket."""
     found: dict[bytes, int] = {}
     # A session's runs are where it is.
     is_in_one = keys.layout == "tagged" and "session" in labels
@@ -92,7 +92,7 @@ Entry = tuple[int, str, bytes]
 
 
 def _next(indexes: Iterable[bytes], below: tuple[int, str] | None, limit: int) -> Exchange[list[Entry]]:
-    """The newest `limit` entries of all indexes together that come behind `below`."""
+    """Return the newest `limit` entries of all indexes together that come behind `below`."""
     start: str | int = "+inf" if below is None else below[0]
     which = (start, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit + 1, "WITHSCORES")
     found: list[Entry] = []
@@ -112,7 +112,7 @@ def _pairs(entries: Sequence[Any]) -> Iterator[tuple[bytes, int]]:
 
 
 def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
-    """Put into the index what only the SDK has written, and where it has written since, at its time."""
+    """Index the sessions written by the SDK alone, or by the SDK since our last write, at the time of writing."""
     if kind != "session" or keys.layout != "sdk":
         return
     index = keys.index(0, "session")
@@ -134,11 +134,11 @@ def _adopt(keys: Keys, kind: Kind) -> Exchange[None]:
             if own is not None and at <= int(own) + 1_000_000:
                 at, is_ours = int(own), score is not None  # else the index was lost
             elif own is None and said is not None and to_text(said) != id_:
-                continue  # a hash of somebody else's
+                continue  # a hash of another program
             if at > float(score or 0):
                 (behind if is_ours else adopted).append(("ZADD", index, "GT", at, to_bytes(id_)))
-    # Nothing is written where nothing is lacking: whoever lists may be allowed only to read. What leads an index is
-    # not put there again by its next append, so it may have to be moved before what another program wrote meanwhile.
+    # Nothing is written where nothing is lacking: the caller may be allowed only to read. What leads an index is not
+    # put there again by its next append, so it may have to be moved before what another program wrote meanwhile.
     every = [*adopted, *behind] if adopted else []
     for start in range(0, len(every), SCAN_COUNT):
         yield from answers(every[start : start + SCAN_COUNT])

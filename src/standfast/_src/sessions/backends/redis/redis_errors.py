@@ -1,4 +1,4 @@
-"""What Redis' errors mean here: was anything done, and what can be done about it."""
+"""Translation of Redis errors: was anything done, and what can the caller do?"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _BY_TEXT: dict[str, tuple[type[StoreError], str]] = {
 
 
 def refused_error(error: failed.ResponseError) -> StoreError:
-    """An error that the server answered with: nothing was done."""
+    """Build the error for a refusal by the server: nothing was done."""
     text = str(error)
     # redis-py takes the code off the text of errors it has a class for.
     known = next((code for kind, code in _BY_CLASS if isinstance(error, kind)), "")
@@ -77,7 +77,7 @@ def refused_error(error: failed.ResponseError) -> StoreError:
 
 
 def unusable(error: Exception) -> InvalidSettingError:
-    """redis-py takes no such option: nothing was sent."""
+    """Build the error for an option unknown to redis-py: nothing was sent."""
     return InvalidSettingError(
         f"redis-py cannot make a connection of these options: {error}",
         "Correct redis_kwargs, or what stands behind the question mark of the URL.",
@@ -107,14 +107,14 @@ LOST = (
     failed.ConnectionError,
     failed.TimeoutError,
     failed.ClusterError,  # the cluster is down, or its nodes send a command back and forth
-    failed.RedisClusterException,  # of redis-py's own: no node can be reached, or nobody has the slot; no RedisError
+    failed.RedisClusterException,  # redis-py's own: no node can be reached, or no node has the slot; not a RedisError
     OSError,
 )
 """What a client raises where no answer came."""
 
 
 def lost(error: Exception, where: str, *, reading: bool) -> StoreError:
-    """No answer came. Who was not let in has sent nothing."""
+    """Build the error for a missing answer. After a refused login nothing has been sent."""
     if isinstance(error, failed.AuthenticationError):
         return unreachable(error, where)
     if isinstance(error, failed.ClusterError) and not isinstance(error, failed.ResponseError):
@@ -127,9 +127,9 @@ def lost(error: Exception, where: str, *, reading: bool) -> StoreError:
 
 
 def too_few(count: object, wanted: int, *, is_written: bool) -> StoreError:
-    """Fewer replicas than asked for have said that they have it, or what was there when it was refused.
+    """Build the error for a write, or the refusal of a write, confirmed by too few replicas.
 
-    `count` is how many, or what the server says instead.
+    `count` is their number, or the server's error in place of a number.
     """
     state = "it was written" if is_written else "whether it was written is not known"
     safe = "Repeating an append under the same writer and number is safe, and waits again."

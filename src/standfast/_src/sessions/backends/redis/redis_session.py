@@ -48,15 +48,15 @@ class Address(NamedTuple):
 
 
 class RedisSession(ServerSession):
-    """A conversation in Redis or Valkey. Any number of objects and processes may share it.
+    """Conversation in Redis or Valkey. Any number of objects and processes may share the conversation.
 
     `redis_client` is a `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
     `from_url` needs none, and works in every loop and thread. `ttl` in seconds: history, counts and saved runs expire
     together so long after the latest change. None, the default: never, and a change takes off an expiry that an earlier
-    setting gave the session. "keep": it stays as it is, for tools that look after others' sessions. `layout`: "sdk" has
-    the SDK's keys, which it can go on using; "tagged", the default on a cluster, keeps all keys of a session in one
-    slot. `wait_replicas`: a write is acknowledged when so many replicas have it; where they do not within two seconds,
-    `OutcomeUnknownError` says so.
+    setting gave the session. "keep": the expiry stays as it is, for tools that look after the sessions of other
+    programs. `layout`: "sdk" has the SDK's keys, which it can still use; "tagged", the default on a cluster, keeps all
+    keys of a session in one slot. `wait_replicas`: a write is acknowledged when so many replicas have it; if they do
+    not within two seconds, `OutcomeUnknownError` is raised.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RedisSession(ServerSession):
         cluster: bool = False,
         **kwargs: Any,
     ) -> Self:
-        """A session on the server of that URL, over connections that all sessions of the process share.
+        """Construct a session on a server, over connections shared by all sessions of the process.
 
         `redis_kwargs` are options of a connection, as redis-py takes them. `kwargs` are those of the constructor.
         """
@@ -147,13 +147,15 @@ def _is_cluster(client: AsyncClient | Address) -> bool:
 
 
 def _place(target: Any) -> Hashable:
-    """Which server and database, whoever asks it; of a client whose address cannot be told, the client itself."""
+    """Return a key for the server and database, equal for all clients; for a client with an unknown address, the
+    client's identity.
+    """
     if isinstance(target, Address):
         options = tuple((name, str(value)) for name, value in target.options if name in _PLACE and value is not None)
         return _place_of_url(target.url, target.is_cluster, options)
     made_by = getattr(getattr(target, "connection_pool", None), "connection_class", None)
     if getattr(made_by, "__module__", "") != "redis.asyncio.connection":
-        return id(target)  # it asks others where the server is, or pretends one, or knows many: a cluster's
+        return id(target)  # a cluster's, a mock's, or one that looks up its server's address
     return _place_in(target.get_connection_kwargs())
 
 

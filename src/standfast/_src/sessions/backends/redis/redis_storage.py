@@ -1,4 +1,4 @@
-"""The store: looks and steps over connections of its own, from any thread."""
+"""Redis store over connections of its own, for any thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _command_of = attrgetter("command")
 
 
 class Codec:
-    """What is sent for a question and what the answer means, for one way of keeping names in Redis."""
+    """Translation of questions into commands, and of answers back, for one way of keeping names in Redis."""
 
     def __init__(self, *, prefix: str, layout: Layout, ttl_ms: int | None, where: str, wait_replicas: int = 0) -> None:
         self.keys, self._ttl_ms = Keys(prefix, layout), ttl_ms
@@ -44,23 +44,23 @@ class Codec:
         return self.keys.of(name)
 
     def asked(self, question: ReadRequest | CommitRequest) -> Asked:
-        """The command for a question: the small script where it will do."""
+        """Return the command for a question: the small script for a plain append."""
         if isinstance(question, ReadRequest):
             return build_look(question, self.keys_of(question.name))
         small = build_append(question, self.keys_of(question[0].name), self._refs, self._ttl_ms)
         return self.general(question) if small is None else small
 
     def general(self, step: Any) -> Asked:
-        """The command for a step, whatever it is."""
+        """Return the general script's command for a step."""
         return build_step(step, self.keys_of, self._refs, self._ttl_ms)
 
     def again(
         self, questions: Sequence[ReadRequest | CommitRequest], asked: list[Asked], found: Sequence[Any]
     ) -> dict[int, Command]:
-        """What must be asked once more, by its place: nothing of it was done.
+        """Return the commands to send once more, by place: nothing of them was done.
 
-        A script that the server does not know (a new server, a failover, SCRIPT FLUSH) goes as text; what the small
-        script leaves alone goes to the other one.
+        A script that the server does not know (a new server, a failover, SCRIPT FLUSH) is sent as text. A step that the
+        small script declines is sent to the general script.
         """
         more: dict[int, Command] = {}
         for place, got in enumerate(found):
@@ -71,7 +71,7 @@ class Codec:
         return more
 
     def exchange(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
-        """What is sent for questions: looks and steps in a row in one write, a listing in several."""
+        """Send the questions: looks and steps in a row in one write, a listing in several."""
         if not self._greeting.is_readable:
             yield from self._greeting.before_reading()
         kinds = set(map(type, questions))
@@ -96,7 +96,7 @@ class Codec:
         return self._check_replicas(questions, meant, found[-1]) if wait else meant
 
     def _in_turn(self, questions: Sequence[Any]) -> Exchange[list[Answer | Exception]]:
-        """Listings among other questions. An error of some is none of those before: these were answered."""
+        """Answer listings among other questions. An error leaves the questions answered before untouched."""
         answered: list[Answer | Exception] = []
         for is_listing, some in groupby(questions, lambda question: isinstance(question, (Listing, Count))):
             if is_listing:
@@ -121,9 +121,10 @@ class Codec:
     def _check_replicas(
         self, questions: Sequence[Ask], answers: Sequence[Answer | Exception], count: object
     ) -> list[Any]:
-        """The answers, if so many replicas have what was written; else errors in place of those to steps.
+        """Return the answers if enough replicas confirmed the writes; otherwise put errors in place of the steps'
+        answers.
 
-        Also where a step was refused: it may be the repeat of one that is there, and that the replicas still lack.
+        Also if a step was refused: it may repeat a step that is stored and that the replicas still lack.
         """
         if isinstance(count, int) and count >= self._wait_replicas:
             return list(answers)
@@ -144,7 +145,7 @@ class AnsweringLink(Protocol):
     where: str
 
     def ask(self, commands: Sequence[Command], reading: bool) -> list[Any]:
-        """The answers, in order. An error that the server answered with is among them."""
+        """Return the answers in order, with the server's errors among them."""
         ...
 
     def close(self) -> None:
@@ -153,7 +154,7 @@ class AnsweringLink(Protocol):
 
 
 class RedisStore(Codec, Answering):
-    """A Redis or Valkey server of one node as a store (see `_src.sessions.storage`)."""
+    """Store on a Redis or Valkey server of one node (see `_src.sessions.storage`)."""
 
     loses_answers = True
 
@@ -164,18 +165,18 @@ class RedisStore(Codec, Answering):
         self._link: Any = link  # one to a single server can be reached, too
 
     def reach(self) -> None:
-        """Connect, if it is not connected."""
+        """Connect if necessary."""
         self._link.reach()
 
     def answer(self, question: Ask) -> Answer:
-        """What it answers to one question."""
+        """Ask one question and return the answer or raise the error."""
         (found,) = run_exchange(self.exchange([question]), self._link.ask)
         if isinstance(found, Exception):
             raise found
         return found
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """All of it in one write, but for listings."""
+        """Send all questions in one write, except listings."""
         return run_exchange(self.exchange(questions), self._link.ask)
 
     def close(self) -> None:

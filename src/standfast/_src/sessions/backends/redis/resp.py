@@ -22,7 +22,7 @@ _LENGTHS = [b"\r\n$%d\r\n" % size for size in range(1024)]
 
 
 def pack_command(command: Command) -> bytes:
-    """A command as it is sent."""
+    """Return the bytes of a command."""
     start = 3 + command[2] if command[0] == "EVALSHA" else 1
     parts = [b"*%d" % len(command), _before_arguments(command[:start])]
     for part in command[start:]:
@@ -54,14 +54,14 @@ def wait_in_kernel(sock: socket.socket, timeout_s: float | None) -> None:
 
 
 class AnswerReader:
-    """Reads answers from a socket. One that breaks off in the middle leaves nothing that could be read on."""
+    """Reader of answers from a socket. After an incomplete answer the reader must be discarded."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._data, self._at = b"", 0
 
     def next(self) -> Any:
-        """The next answer, strings as bytes; an error of the server is one, unless it says that nobody is there."""
+        """Return the next answer, strings as bytes and errors as exceptions; raise an error of the connection."""
         while True:
             line = self._line()
             kind, rest = line[:1], line[1:]
@@ -84,10 +84,10 @@ class AnswerReader:
                 return self._exactly(int(rest))[4:]
             if kind != b">":
                 raise failed.InvalidResponse(f"what is no answer came: {line[:100]!r}")
-            self.several(int(rest))  # a message that nobody asked for
+            self.several(int(rest))  # an unsolicited push message
 
     def several(self, count: int) -> list[Any]:
-        """The next answers, so many. Most are strings that come whole; a history may have ten thousand of them."""
+        """Return the next `count` answers. Most are strings that arrive whole; a history may have ten thousand."""
         found: list[Any] = []
         while len(found) < count:
             data, at = self._data, self._at
@@ -113,7 +113,7 @@ class AnswerReader:
         return self._data[start:end]
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes, and the end of the line behind them."""
+        """Return the next `size` bytes, and skip the end of the line."""
         start, stop = self._at, self._at + size + 2
         if stop > len(self._data):
             parts = [self._data[start:]]
@@ -139,7 +139,7 @@ _SIMPLE: dict[bytes, Any] = {b"_": lambda _: None, b",": float, b"#": lambda sai
 
 
 def _error(said: bytes) -> Exception:
-    """What redis-py makes of an error: a class for each kind. One that tells of no server is raised at once."""
+    """Build redis-py's exception for an error; raise an error of the connection at once."""
     found: Exception = BaseParser.parse_error(said.decode("utf-8", "replace"))  # type: ignore[no-untyped-call]
     if isinstance(found, failed.ConnectionError):
         raise found

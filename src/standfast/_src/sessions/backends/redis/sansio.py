@@ -1,4 +1,4 @@
-"""What is sent and what comes back, as generators: no I/O, so that a thread and an event loop can both drive them."""
+"""Exchanges with a server as generators, without I/O, so that a thread and an event loop can both drive them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Exchange = Generator[tuple[Sequence[Command], bool], Sequence[Any], T]
 
 
 def answers(commands: Sequence[Command]) -> Exchange[Sequence[Any]]:
-    """What the server answers to commands that change nothing that matters; raises what it refuses."""
+    """Return the answers to commands without lasting changes; raise a refusal."""
     found = yield commands, True
     for one in found:
         if isinstance(one, failed.ResponseError):
@@ -30,7 +30,7 @@ Asking = Callable[[Sequence[Command], bool], list[Any]]
 
 
 def run_exchange(exchange: Exchange[T], ask: Asking) -> T:
-    """The result of an exchange, in a thread that waits for the answers. An error of `ask` is raised inside it."""
+    """Drive an exchange to its result in a waiting thread. An error of `ask` is raised inside the generator."""
     try:
         sent = next(exchange)
         while True:

@@ -1,8 +1,8 @@
-"""What is sent to the server for a look or a step, and what its answers mean. No I/O.
+"""Commands for looks and steps, and the decoding of their answers. No I/O.
 
-One script does each, in one round trip. What is wanted goes as JSON that holds nothing but numbers: names, values and
-contents are arguments, which the script compares and moves and never decodes (Lua's JSON turns 12345678901234567890
-into 1.2345678901235e+19 and [] into {}).
+One script does each, in one round trip. The request is JSON with nothing but numbers: names, values and contents are
+arguments, which the script compares and moves and never decodes (Lua's JSON turns 12345678901234567890 into
+1.2345678901235e+19 and [] into {}).
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ cell_key = lru_cache(1024)(to_bytes)
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """A command, what its answer means, and the text of the script that it names."""
+    """Command, the decoder of its answer, and the text of the named script."""
 
     command: Command
     meaning: Callable[[Any], Answer]
     script: str = ""
 
     def with_script(self) -> Command:
-        """The command for a server that may not know the script."""
+        """Return the command with the script's text, for a server without the cached script."""
         return ("EVAL", self.script, *self.command[2:])
 
 
@@ -95,18 +95,18 @@ def _call_script(
 
 
 class Arguments:
-    """Collects arguments; what is sent in their place is their number."""
+    """Collector of arguments, with a number for each."""
 
     def __init__(self, *reserved: bytes) -> None:
         self.values = [b"", *reserved]
 
     def add(self, value: bytes) -> int:
-        """The number under which a script finds this."""
+        """Add an argument and return its number in the script."""
         self.values.append(value)
         return len(self.values)
 
     def with_description(self, description: object) -> list[bytes]:
-        """All of them, the description first."""
+        """Return all arguments, the description first."""
         self.values[0] = json.dumps(description, separators=(",", ":")).encode()
         return self.values
 
@@ -115,7 +115,7 @@ class Arguments:
 
 
 def build_look(look: ReadRequest, keys: NameKeys) -> Asked:
-    """What reads what a look asks for: one LRANGE if only contents are wanted, else the script."""
+    """Build the command for a look: an LRANGE for contents alone, otherwise the script."""
     rows = look.rows[0] if look.only_data and look.rows else Rows(limit=0)
     if rows.limit != 0 and rows == Rows(limit=rows.limit, tags=rows.tags, times=rows.times):
         return Asked(
@@ -144,7 +144,7 @@ def _describe_rows(rows: Rows, args: Arguments) -> dict[str, int]:
 
 
 def sight_of(look: ReadRequest, reply: Sequence[Any]) -> ReadAnswer:
-    """What a look found."""
+    """Decode the answer to a look."""
     mark, epoch, about, now, flat, lists, named, upto, size = reply
     writers = {named[place]: to_text(named[place + 1]) for place in range(0, len(named), 2)}
     created, updated = times_of(about)
@@ -162,14 +162,14 @@ def sight_of(look: ReadRequest, reply: Sequence[Any]) -> ReadAnswer:
 
 
 def _times(wanted: Rows, rows: Sequence[Row]) -> list[float | None]:
-    """When rows were written. Refs of ours are microseconds since 1970, or hardly more; others' say nothing."""
+    """Return the times of rows. A ref of ours is about the microseconds since 1970; any other ref holds no time."""
     if not wanted.times:
         return []
     return [None if row.tag is None or row.ref < OLDEST_REF else row.ref / 1e6 for row in rows]
 
 
 def times_of(about: Sequence[bytes | None]) -> tuple[float | None, float | None]:
-    """When a name was made and last changed. The SDK writes whole seconds; where it was the last, they count."""
+    """Return the times of a name's creation and last change. The SDK's whole seconds count if they are later."""
     _, created_s, updated_s, created_us, updated_us = about[:5]
     if created_s is None and updated_s is None:
         return None, None
@@ -189,7 +189,7 @@ def _cells(flat: Sequence[bytes], epoch: bytes) -> dict[str, Cell]:
 
 
 class Refs:
-    """Guesses the next free ref of a name, so that a row can be written before the server has seen it.
+    """Guesses of the next free ref of a name, so that a row can be encoded before the server has seen it.
 
     Microseconds since 1970, or one more than what was given out last. A guess that is too low is mended by the script;
     one that is too high costs nothing.
@@ -208,12 +208,12 @@ class Refs:
         return first
 
     def note(self, name: Name, ref: int) -> None:
-        """Remember that this one is taken, of a name that was guessed for."""
+        """Remember the last used ref of a name."""
         self._last[name] = max(ref, self._last.get(name, 0))
 
 
 def build_step(step: CommitRequest, keys_of: Callable[[Name], NameKeys], refs: Refs, ttl_ms: int | None) -> Asked:
-    """What does a step."""
+    """Build the general script's command for a step."""
     args = Arguments(secrets.token_hex(EPOCH // 2).encode())
     all_keys: list[bytes] = []
     described = []
@@ -239,7 +239,7 @@ def build_step(step: CommitRequest, keys_of: Callable[[Name], NameKeys], refs: R
 
 
 def build_append(step: CommitRequest, keys: NameKeys, refs: Refs, ttl_ms: int | None) -> Asked | None:
-    """What does the change that every turn makes, by the small script; None if this is another one."""
+    """Build the small script's command for a plain append; return None for any other step."""
     change = step[0]
     if not only_appends(step) or len(change.put) > APPEND_CELLS_MAX:
         return None
@@ -268,7 +268,7 @@ def _parse_done(mark: bytes) -> Done:
 
 
 class _Numbered(Description):
-    """A change for the script that does a step: rows are arguments like all other strings, with their tags."""
+    """Description of a change for the general script: rows are arguments like all other strings, with their tags."""
 
     def __init__(self, change: KeyUpdate, args: Arguments, refs: Refs, others: Mapping[Name, int]) -> None:
         super().__init__(change)
@@ -290,7 +290,7 @@ class _Numbered(Description):
         return first, len(self._args.values)
 
     def put_back(self, row: Row) -> int:
-        # One that another program wrote becomes nobody's in particular: without a tag it could not keep its ref.
+        # A row of another program gets an empty tag: without a tag it could not keep its ref.
         return self.rows([(row.data, row.tag or Tag())], [row.ref])[0]
 
     def pushed(self, rows: Sequence[tuple[bytes, Tag]]) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class _Numbered(Description):
 
 
 def outcome_of(step: CommitRequest, reply: Sequence[Any], refs: Refs) -> Done | Refused:
-    """What came of a step."""
+    """Decode the answer to a step."""
     if reply[0] == 1:
         for change, first in zip(step, reply[2::2], strict=True):
             if change.push:

@@ -1,4 +1,4 @@
-"""Who appended a row, written as white space behind its JSON.
+"""Writer tags: the author of each row, encoded as white space behind its JSON.
 
 JSON readers do not see it, it cannot be separated from the row, and the ref in it makes each row of ours unique. Three
 other places were tried for it and rejected: a parallel list drifts apart when the SDK pops, a hash by content cannot
@@ -29,7 +29,7 @@ def encode_number(number: int, width: int) -> bytes:
 
 @lru_cache(4096)
 def writer_mark(writer: str) -> bytes:
-    """A writer's name as 32 characters; nobody's is all blanks."""
+    """Return a writer's name as 32 characters; blanks for the empty name."""
     if not writer:
         return b" " * WRITER
     digest = hashlib.blake2b(writer.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -37,7 +37,7 @@ def writer_mark(writer: str) -> bytes:
 
 
 def encode_rows(rows: Iterable[tuple[bytes, Tag]], refs: Iterable[int]) -> list[bytes]:
-    """Rows as they are stored, under these refs."""
+    """Encode rows with the given refs for storage."""
     found: list[bytes] = []
     latest, who, high, before = NOBODY, _NOBODYS, -1, b""  # what the rows of a batch have in common is made once
     for (data, tag), ref in zip(rows, refs, strict=True):

@@ -1,1 +1,1 @@
-"""Sessions in a database that SQLAlchemy reaches."""
+"""Sessions in a database supported by SQLAlchemy."""

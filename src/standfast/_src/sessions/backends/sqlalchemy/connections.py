@@ -1,4 +1,4 @@
-"""How questions reach the database: in a thread with a loop of its own, or over an engine that was handed in.
+"""Transactions for questions: in a thread with a loop of its own, or over the caller's engine.
 
 Each question is one transaction. An error before the commit means that nothing was done; only a commit whose answer is
 lost leaves that open, and then the question is asked again: it carries what a repeat is known by.
@@ -58,7 +58,7 @@ _NUMBERS = {
 
 
 class Manner(NamedTuple):
-    """The statements by which one kind of database begins transactions, and sets up connections."""
+    """Statements that begin transactions and set up connections, for a kind of database."""
 
     writing: Sequence[str]
     """Begin a transaction that keeps others from changing what it has read."""
@@ -98,7 +98,7 @@ _MANNERS = {"postgresql": _POSTGRESQL, "sqlite": _SQLITE, "mysql": _MYSQL, "mari
 
 
 class Link:
-    """The tables in a database, and what becomes of a question there."""
+    """Tables in a database, and the transaction for each question."""
 
     def __init__(self, dialect: str, sessions: str, messages: str, *, create: bool, ascii: bool) -> None:
         if dialect not in _MANNERS:
@@ -111,7 +111,7 @@ class Link:
         self._is_ready = False
 
     def answered(self, connection: sa.Connection, question: Ask) -> Answer:
-        """What the database answers; the first question makes the tables too. All but the commit."""
+        """Begin a transaction and answer a question; create the tables before the first. The caller commits."""
         _keep_together(connection)
         if not self._is_ready:
             if self._tables.is_mysql:
@@ -133,10 +133,10 @@ class Link:
 
 
 def _end_what_began_by_itself(connection: sa.Connection) -> None:
-    """End a transaction of SQLite's that the engine has begun on this connection: it is not of the kind that we need.
+    """Roll back a transaction begun by the engine on an SQLite connection: its kind is wrong for us.
 
     SQLAlchemy's recipe for SQLite begins one in a listener, and a driver with `autocommit=False` always has one. It is
-    empty, unless others use the connection at the same time, as they do in a `StaticPool`: then it is left alone.
+    empty, unless other tasks use the connection at the same time, as in a `StaticPool`: then it is left alone.
     """
     if not connection.in_transaction():
         connection.begin()
@@ -146,11 +146,11 @@ def _end_what_began_by_itself(connection: sa.Connection) -> None:
 
 
 def _keep_together(connection: sa.Connection) -> None:
-    """Undo, for this connection, what an engine may have been told that would tear a transaction apart.
+    """Override, for a connection, engine options that would split a transaction.
 
     With AUTOCOMMIT every statement of ours would be a transaction of its own: a batch could be seen and left in part,
-    and no lock would hold. (SQLite, MariaDB and MySQL begin one when they are told to, whatever the engine says.) With
-    `stream_results` an INSERT goes to a cursor, and is not done before somebody fetches from it.
+    and no lock would hold. (SQLite, MariaDB and MySQL begin a transaction on request, whatever the engine's setting.)
+    With `stream_results` an INSERT runs as a cursor, and is not executed before a fetch from it.
     """
     wanted: dict[str, Any] = {}
     if connection.dialect.name == "postgresql":
@@ -165,7 +165,7 @@ def _keep_together(connection: sa.Connection) -> None:
 
 
 def _check(connection: sa.Connection) -> None:
-    """Refuse a connection to MariaDB or MySQL that cuts off what does not fit, or does not speak all of Unicode."""
+    """Refuse a connection to MariaDB or MySQL that truncates long values, or does not support all of Unicode."""
     mode, charset = connection.exec_driver_sql("SELECT @@sql_mode, @@character_set_client").one()
     if "STRICT_" in mode and charset == "utf8mb4":
         return
@@ -178,10 +178,10 @@ def _check(connection: sa.Connection) -> None:
 
 
 class SameFile:
-    """Notices that an SQLite file was deleted or replaced while connections have it open.
+    """Detector of an SQLite file deleted or replaced while connections have it open.
 
-    They go on with what it was, and everything that is acknowledged there is gone with the last of them; a connection
-    that is opened later sees another history. All connections to a file share one of these.
+    The connections continue with the old file, and everything acknowledged there is lost with the last of them; a
+    connection that is opened later sees another history. All connections to a file share one detector.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -190,11 +190,11 @@ class SameFile:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was seen."""
+        """True after the file was seen once."""
         return self._known is not None
 
     def is_gone(self) -> bool:
-        """Whether the path names another file than the first time, or none."""
+        """Return whether the path now names a different file or no file."""
         if self._path is None:
             return False
         try:
@@ -206,7 +206,7 @@ class SameFile:
         return found != self._known
 
     def check(self) -> None:
-        """Raise StoreUnavailableError if the path names another file than the first time, or none."""
+        """Raise StoreUnavailableError if the path now names a different file or no file."""
         if self.is_gone():
             made = StoreUnavailableError(
                 f"{self._path!r} was deleted or replaced while it was open; nothing more is written to what it was",
@@ -218,7 +218,7 @@ class SameFile:
 
 
 class AwaitedLink(Link):
-    """An engine of SQLAlchemy's asyncio, awaited in its own event loop."""
+    """Engine of SQLAlchemy's asyncio, awaited in its own event loop."""
 
     def __init__(self, engine: AsyncEngine, sessions: str, messages: str, **given: bool) -> None:
         super().__init__(engine.dialect.name, sessions, messages, **given)
@@ -227,11 +227,11 @@ class AwaitedLink(Link):
         self.label = f"{url.get_backend_name()} at {url.host}:{url.port}/{url.database}, table {messages!r}"
 
     def is_gone(self) -> bool:
-        """Whether the file that it has seen was deleted or replaced."""
+        """Return whether the file was deleted or replaced since the first connection."""
         return self._same.is_gone()
 
     async def ask(self, question: Ask) -> Answer:
-        """One transaction."""
+        """Run a question's transaction."""
         is_committing = False
         self._same.check()  # before a connection is opened: it would make a file that is not there
         try:
@@ -246,7 +246,7 @@ class AwaitedLink(Link):
             raise translate_error(error, is_committing=is_committing) from error
 
     def _answered_by_the_same(self, connection: sa.Connection, question: Ask) -> Answer:
-        """What the database answers, if it is still the file that this connection, and the first one, have opened.
+        """Answer a question if the connection still has the same file as the path and the first connection.
 
         The engine is its owner's: it may have been made in another folder, or with a `creator`. So each connection is
         asked which file it has, when it is first used here, and keeps the answer for as long as it lives.
@@ -254,7 +254,7 @@ class AwaitedLink(Link):
         if connection.dialect.name == "sqlite":
             file: SameFile | None = connection.info.get(_FILE)
             if file is None:
-                (_, _, path), *_ = connection.exec_driver_sql("PRAGMA database_list").all()  # the main one, then others
+                (_, _, path), *_ = connection.exec_driver_sql("PRAGMA database_list").all()  # main comes first
                 file = connection.info[_FILE] = SameFile(path or None)
             file.check()
             self._same = self._same if self._same.is_known else file
@@ -262,21 +262,21 @@ class AwaitedLink(Link):
         return self.answered(connection, question)
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """Each by itself: a refusal or an error of one must not undo another."""
+        """Ask each question by itself: a failed question must not undo its neighbours."""
         found: list[Answer | Exception] = []
         for question in questions:
             try:
                 found.append(await self.ask(question))
-            except Exception as error:  # also one of an engine's listener: what others have committed stays said
+            except Exception as error:  # also an error of an engine's listener: earlier answers are kept
                 found.append(error)
         return found
 
 
 class ThreadStore(Answering):
-    """A database as a store (see `_src.sessions.storage`), on connections of our own in one of our threads.
+    """Database as a store (see `_src.sessions.storage`), on connections of our own in one of our threads.
 
-    The drivers are asynchronous: they get an event loop of the thread's own that nobody else sees. SQLite's is a thread
-    around the standard library's `sqlite3`, so here that is used itself.
+    The drivers are asynchronous: they get a private event loop of the thread. SQLite's driver is a thread around the
+    standard library's `sqlite3`, so `sqlite3` itself is used here.
     """
 
     def __init__(
@@ -297,13 +297,13 @@ class ThreadStore(Answering):
         self._file: sa.Engine | None = None
         if self.loses_answers:
             self._runner = asyncio.Runner()
-            self._runner.get_loop()  # now, where a process without descriptors is told so
+            self._runner.get_loop()  # now, so that a process without descriptors gets the error here
         else:
             self._file = sa.create_engine(engine.url.set(drivername="sqlite"), **options)
             _set_up(self._file)
 
     def answer(self, question: Ask) -> Answer:
-        """One transaction."""
+        """Run a question's transaction."""
         if self._runner is not None:
             return self._runner.run(self._link.ask(question))
         assert self._file is not None
@@ -351,7 +351,7 @@ def build_engine(url: str, options: Mapping[str, Any]) -> AsyncEngine:
 
 
 def _set_up(engine: sa.Engine) -> None:
-    """Say on each connection of this engine what its database has to be told."""
+    """Execute the database's set-up statements on each new connection of an engine."""
     wanted = _MANNERS[engine.dialect.name].set_up if engine.dialect.name in _MANNERS else ()
 
     def said(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -365,7 +365,7 @@ def _set_up(engine: sa.Engine) -> None:
 
 
 def translate_error(error: Exception, *, is_committing: bool) -> StandfastError:
-    """What an error of SQLAlchemy's means here: was anything done, and what can be done about it."""
+    """Translate an error of SQLAlchemy: was anything done, and what can the caller do?"""
     said = " ".join(str(getattr(error, "orig", None) or error).split()) or type(error).__name__
     code = _code(error)
     answered = code and code[:2] != "08" and code[:3] != "57P"
@@ -406,7 +406,7 @@ def translate_error(error: Exception, *, is_committing: bool) -> StandfastError:
 
 
 def _code(error: Exception) -> str:
-    """The SQLSTATE, whatever the driver calls it; "" where there is none."""
+    """Return the error's SQLSTATE, under any driver's name, or ""."""
     found: Any = getattr(error, "orig", None)
     while found is not None:
         code = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)

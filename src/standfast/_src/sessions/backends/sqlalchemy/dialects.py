@@ -1,7 +1,7 @@
-"""What the databases' SQL differs in: what time it is, how times are written, how a row takes another's place.
+"""Differences in the databases' SQL: clocks, stored times, and inserts that replace a row.
 
 Everything else is written once, in words that all of them understand. MariaDB and MySQL are one dialect here. What a
-connection is told is in `links`, of which types a column is in `tables`.
+connection is set to is in `connections`, of which types a column is in `tables`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 class PostgreSQL:
-    """PostgreSQL, and what the others do like it."""
+    """PostgreSQL's dialect, and the base of the other dialects."""
 
     when: Any = sa.TIMESTAMP(timezone=False)
     default_time = "CURRENT_TIMESTAMP"
     insert: Any = staticmethod(postgresql.insert)
 
     def put(self, table: sa.Table, values: Mapping[str, Any], keys: Sequence[str], changed: Mapping[str, Any]) -> Any:
-        """Insert a row, or change the one that has these keys already."""
+        """Insert a row, or update the row with the same keys."""
         made = self.insert(table).values(**values)
         if not changed:
             return made.on_conflict_do_nothing()
@@ -55,7 +55,7 @@ class PostgreSQL:
         return sa.cast(sa.extract("epoch", sa.cast(column, sa.TIMESTAMP(timezone=True))), sa.Double)
 
     def stamp(self) -> sa.ColumnElement[Any]:
-        """The database's clock, as the SDK's columns have it."""
+        """Return the database's clock, in the form of the SDK's columns."""
         return sa.cast(sa.func.clock_timestamp(), self.when)
 
     def later(self, time: datetime, ticks: float = 1) -> datetime:
@@ -63,7 +63,7 @@ class PostgreSQL:
         return time + ticks * timedelta(microseconds=1)
 
     def moments(self, connection: Connection, times: Sequence[float]) -> list[Any]:
-        """Times in seconds since 1970 as the SDK's columns have them."""
+        """Convert seconds since 1970 into the form of the SDK's columns."""
         local = (
             "SELECT to_timestamp(t)::timestamp FROM unnest(CAST(:times AS float8[])) WITH ORDINALITY x(t, o) ORDER BY o"
         )
@@ -75,13 +75,13 @@ def _in_seconds(at: float) -> str:
 
 
 class SQLite(PostgreSQL):
-    """SQLite: one writer at a time, and times as text in whole seconds."""
+    """SQLite's dialect: a single writer at a time, and times as text in whole seconds."""
 
     when = sa.Text()
     insert = staticmethod(sqlite.insert)
 
     def now(self) -> sa.ColumnElement[float]:
-        """This machine's clock: it is the database's."""
+        """Return the machine's clock, which SQLite shares."""
         return sa.cast(sa.literal(time.time()), sa.Double)
 
     def seconds(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
@@ -89,15 +89,15 @@ class SQLite(PostgreSQL):
         return (sa.func.julianday(column) - 2440587.5) * 86400.0
 
     def stamp(self) -> sa.ColumnElement[Any]:
-        """Now, as the SDK's columns have it."""
+        """Return the present time in the form of the SDK's columns."""
         return sa.literal(_in_seconds(time.time()))
 
     def later(self, time: datetime, ticks: float = 1) -> datetime:
-        """The same time: in whole seconds it is ids that tell what came later."""
+        """Return the time unchanged: in whole seconds the ids order the rows."""
         return time
 
     def moments(self, connection: Connection, times: Sequence[float]) -> list[Any]:
-        """Times in seconds since 1970 as the SDK's columns have them."""
+        """Convert seconds since 1970 into the form of the SDK's columns."""
         return [_in_seconds(at) for at in times]
 
 
@@ -108,7 +108,7 @@ class MySQL(PostgreSQL):
     default_time = "CURRENT_TIMESTAMP(6)"
 
     def put(self, table: sa.Table, values: Mapping[str, Any], keys: Sequence[str], changed: Mapping[str, Any]) -> Any:
-        """Insert a row, or change the one that has these keys already. Not IGNORE: that cuts off what does not fit."""
+        """Insert a row, or update the row with the same keys. Not IGNORE, which truncates long values."""
         same = {keys[0]: table.c[keys[0]]}
         return mysql.insert(table).values(**values).on_duplicate_key_update(dict(changed or same))
 
@@ -121,11 +121,11 @@ class MySQL(PostgreSQL):
         return sa.type_coerce(sa.func.unix_timestamp(column).op("+")(sa.literal_column("0e0")), sa.Double)
 
     def stamp(self) -> sa.ColumnElement[Any]:
-        """The server's clock, as the SDK's columns have it."""
+        """Return the server's clock, in the form of the SDK's columns."""
         return _CLOCK
 
     def moments(self, connection: Connection, times: Sequence[float]) -> list[Any]:
-        """Times in seconds since 1970 as the SDK's columns have them."""
+        """Convert seconds since 1970 into the form of the SDK's columns."""
         found: list[Any] = []
         for some in parts(times):
             wanted = (sa.func.from_unixtime(Decimal(f"{at:.6f}")) for at in some)

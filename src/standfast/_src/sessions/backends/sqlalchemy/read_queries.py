@@ -1,4 +1,4 @@
-"""Looking: what stands in the tables for one name, in SQL that all these databases understand."""
+"""Reads of the tables for a name, in SQL common to all these databases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Timed = list[tuple[Row, float | None]]
 
 
 class NameFacts(NamedTuple):
-    """What is known of a name besides its rows and cells."""
+    """Facts about a name besides its rows and cells."""
 
     now: float
     stamp: Any
@@ -35,13 +35,13 @@ class NameFacts(NamedTuple):
 
 
 class Reading:
-    """A transaction that looks."""
+    """Read-only part of a transaction."""
 
     def __init__(self, tables: Tables, connection: Connection, *, ensure_ascii: bool) -> None:
         self._t, self._c, self._is_sqlite, self._ensure_ascii = tables, connection, tables.is_sqlite, ensure_ascii
 
     def look(self, look: ReadRequest) -> ReadAnswer:
-        """Read all that is asked for."""
+        """Read every row, cell and mark of a request."""
         if look.only_data:
             return ReadAnswer(data=[row.data for row in self._rows(look.name, look.rows[0], None)])
         return self._read_sight(look, self._read_facts(look.name))
@@ -78,10 +78,11 @@ class Reading:
         return known._replace(is_there=True, created=created, updated=updated, labels=labels_of(row.labels))
 
     def _mark(self, session_id: str, edition: int) -> str:
-        """Where the rows end.
+        """Return the mark of the live rows' end.
 
         Other programs remove the newest row or all of them, and a place is never given twice: the last one vouches for
-        everything before it. What others wrote since, and has no place yet, is told by its ids.
+        everything before it. Rows that other programs have added since, still without a place, are covered by their
+        ids.
         """
         m, place = self._t.m, self._t.place
         last = self._c.execute(sa.select(sa.func.max(place)).where(m.c.session_id == session_id)).scalar()
@@ -90,7 +91,7 @@ class Reading:
         return f"{edition}.{last or 0}.{len(loose)}.{_digest(loose)}" if last is not None or loose else ""
 
     def _find_mark_end(self, session_id: str, known: NameFacts, mark: str) -> int | None:
-        """The ref of the last row a mark covers; None if anything up to it has changed."""
+        """Return the ref of the last row covered by a mark; None if anything up to there has changed."""
         if not mark:
             return 0
         parts = mark.split(".")
@@ -164,7 +165,9 @@ class Reading:
         return [_row(row) for row in self._c.execute(query.order_by(place.desc()).limit(wanted.limit))][::-1]
 
     def _text(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-        """A record's bytes: SQLite lets text be none, and one such record must not fail the whole read (A14)."""
+        """Read a record as bytes: in SQLite text may be invalid, and a single bad record must not
+        fail the read (A14).
+        """
         return sa.cast(column, sa.LargeBinary) if self._is_sqlite else column
 
     def _cells(self, name: Name, epoch: str, names: Iterable[str], prefixes: Iterable[str] = ()) -> dict[str, Cell]:
@@ -183,7 +186,7 @@ class Reading:
 
 
 def times(row: sa.Row[*tuple[Any, ...]]) -> tuple[float, float]:
-    """When a name that is stored was made and last changed, from our columns and the SDK's."""
+    """Return the times of a stored name's creation and last change, from our columns and the SDK's."""
     is_ours = row.session_id is None or row.standfast_epoch is not None
     created = row.created if is_ours and row.created is not None else row.born
     return created, max(at for at in (created, row.updated, row.moved) if at is not None)
@@ -196,7 +199,9 @@ def _row(row: Sequence[Any]) -> tuple[Row, float | None]:
 
 
 def begins(column: sa.ColumnElement[Any], prefix: str) -> sa.ColumnElement[bool]:
-    """A condition that an index serves: no UTF-8 has a byte of all ones."""
+    """Build the condition for names with a prefix. An index serves the condition, since UTF-8 never
+    uses the byte 0xFF.
+    """
     return sa.and_(column >= prefix.encode(), column < prefix.encode() + b"\xff")
 
 

@@ -77,7 +77,7 @@ class SQLAlchemySession(ServerSession):
         session_settings: SessionSettings | dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Self:
-        """A session in the database of that URL, over connections that all sessions of the process share.
+        """Construct a session in a database, over connections shared by all sessions of the process.
 
         The path of an SQLite file is taken from the folder that the process is in now. `engine_kwargs` are options of
         the engine, as `create_async_engine` takes them. `kwargs` are those of the constructor.
@@ -87,7 +87,7 @@ class SQLAlchemySession(ServerSession):
 
     @property
     def engine(self) -> AsyncEngine:
-        """The engine that was handed in; or one for the same URL, made for you when first asked for: dispose it."""
+        """The caller's engine, or an engine for the same URL, made at the first use: dispose of it yourself."""
         if not isinstance(self._target, Address):
             return self._target
         if self._engine is None:
@@ -165,7 +165,7 @@ class SQLAlchemySession(ServerSession):
 
 
 def _address(url: str | URL, engine_kwargs: Mapping[str, Any]) -> Address:
-    """A database that is the same one wherever the process goes.
+    """Resolve a database's address, so that a later `chdir` does not change the file.
 
     SQLite opens a relative path from the folder that the process is in at that moment. Connections are opened when they
     are needed: after a `chdir` the session would read from another file than it has written to.
@@ -193,10 +193,10 @@ _CONNECTING = ("connect_args", "creator", "async_creator", "pool", "execution_op
 
 
 def _place(target: Address | AsyncEngine) -> Hashable:
-    """Which database, whatever driver it is reached by; where its URL does not tell, the engine itself.
+    """Return a key for the database, equal for every driver; the engine's identity if its URL is not enough.
 
-    An engine that was handed in does not tell which schema it leads to: its `connect_args`, or who listens to its
-    connections, may set a search_path. Of a file there is one.
+    The URL of a given engine does not determine its schema: its `connect_args`, or a listener on its connections, may
+    set a search_path. A file has one place.
     """
     address = target if isinstance(target, Address) else _address(target.url, {})
     if address.file:

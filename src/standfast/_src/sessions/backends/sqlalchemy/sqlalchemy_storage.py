@@ -52,9 +52,9 @@ Arranged = tuple[list[Row], list[Row]]
 
 
 class Transaction(Reading):
-    """One transaction on one connection, as a store (see `_src.sessions.storage`): it answers one question."""
+    """Transaction on a connection, as a store for a single question (see `_src.sessions.storage`)."""
 
-    loses_answers = False  # whoever commits it knows whether that was answered
+    loses_answers = False  # the caller commits, and knows whether the commit was acknowledged
 
     # --- listing -----------------------------------------------------------------------------------------------------
 
@@ -78,13 +78,13 @@ class Transaction(Reading):
         return found[:limit]
 
     def count(self, kind: Kind) -> int:
-        """How many names there are."""
+        """Count the names of a kind."""
         n, s = self._t.n, self._t.s
         runs = sa.select(sa.func.count()).select_from(n).where(n.c.kind == "run", n.c.epoch.is_not(None))
         return int(self._c.execute(runs if kind == "run" else sa.select(sa.func.count()).select_from(s)).scalar_one())
 
     def _adopt_sessions(self) -> None:
-        """Put sessions that other programs have written to since at the front of the listing, by their times."""
+        """Put sessions changed by other programs at the front of the listing, by their times."""
         n, s = self._t.n, self._t.s
         moved = self._t.dialect.seconds(s.c.updated_at)
         query = sa.select(s.c.session_id, moved, n.c.updated)
@@ -102,7 +102,7 @@ class Transaction(Reading):
         if self._t.is_mysql:
             numbers = self._t.numbers
             number = int(self._c.execute(sa.insert(numbers)).inserted_primary_key[0])  # type: ignore[index]
-            self._c.execute(sa.delete(numbers).where(numbers.c.number == number))  # what is gone is not given again
+            self._c.execute(sa.delete(numbers).where(numbers.c.number == number))  # a deleted number is not used again
             return number
         return int(self._c.execute(sa.select(sa.func.coalesce(sa.func.max(self._t.n.c.seq), 0) + 1)).scalar_one())
 
@@ -123,7 +123,7 @@ class Transaction(Reading):
         return Done(tuple(map(self._change, step, moved, seen)))
 
     def _lock(self, name: Name) -> None:
-        """Keep others from changing a name. Other programs' inserts wait at the session's row, by their foreign key."""
+        """Lock a name against changes. Inserts of other programs wait for the session's row, by their foreign key."""
         n, s = self._t.n, self._t.s
         mine = sa.and_(n.c.kind == name.kind, n.c.id == name.id)
         query = sa.select(n.c.id).where(mine).with_for_update()
@@ -138,7 +138,7 @@ class Transaction(Reading):
         self._c.execute(sa.update(n).where(n.c.kind == name.kind, n.c.id == name.id).values(**values))
 
     def _upsert(self, table: sa.Table, key: Mapping[str, Any], values: Mapping[str, Any], **new: object) -> None:
-        """Insert a row, or give the one of that key these values; `new` only if there is none."""
+        """Insert a row, or update the row of the same key with `values`; `new` is for an insert only."""
         # Nearly always there is one, and SQLAlchemy compiles an insert that may become an update anew each time.
         mine = [table.c[name] == value for name, value in key.items()]
         if values and self._c.execute(sa.update(table).where(*mine).values(**values)).rowcount:
@@ -159,7 +159,7 @@ class Transaction(Reading):
         return apply_arrangement(arrange, box_of)
 
     def _change(self, change: KeyUpdate, moved: Arranged | None, known: NameFacts) -> str:
-        """Do one change; where the live rows end now."""
+        """Apply a change and return the mark of the live rows."""
         name, is_session = change.name, change.name.kind == "session"
         if change.remove or change.wipe is not None:
             self._empty(name, None if change.remove else change.wipe)
@@ -194,7 +194,7 @@ class Transaction(Reading):
                 self._upsert(c, {"kind": kind, "id": id_, "name": cell.encode()}, {"epoch": epoch, "value": value})
 
     def _empty(self, name: Name, keep: tuple[str, ...] | None) -> None:
-        """Remove a name altogether, or all but cells whose names begin with one of `keep`."""
+        """Remove a name altogether, or all cells except names with a prefix in `keep`."""
         t = self._t
         if name.kind == "session":
             self._adopt(name, self._read_facts(name))
@@ -210,7 +210,7 @@ class Transaction(Reading):
             self._update(name, edition=t.n.c.edition + 1, **nothing)
 
     def _touch(self, change: KeyUpdate, known: NameFacts, epoch: str) -> None:
-        """Make the name if it is not there; if it was touched, move its time on and put it first in the listing."""
+        """Create a missing name; on a touch, advance the name's time and put the name first in the listing."""
         name, s, now = change.name, self._t.s, known.now
         if name.kind == "session":
             stands = sa.case((s.c.updated_at > known.stamp, s.c.updated_at), else_=known.stamp)
@@ -229,7 +229,7 @@ class Transaction(Reading):
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _move(self, change: KeyUpdate, moved: Arranged | None, known: NameFacts) -> int:
-        """Do what a change does to rows; the edition then."""
+        """Apply a change's effects on rows and return the resulting edition."""
         name, m, place = change.name, self._t.m, self._t.place
         mine = m.c.session_id == name.id
         given, edition = self._adopt(name, known), known.edition
@@ -254,17 +254,17 @@ class Transaction(Reading):
         return edition
 
     def _last(self, *where: sa.ColumnElement[bool]) -> datetime | None:
-        """The latest time among these rows; None if there is none."""
+        """Return the latest time among the selected rows; None without rows."""
         return self._c.execute(sa.select(sa.func.max(self._t.m.c.created_at)).where(*where)).scalar()
 
     def _make_increasing(self, last: datetime | None, times: Iterable[Any]) -> Iterator[Any]:
-        """The times, each behind `last` and behind the one before it: the SDK reads by them."""
+        """Yield the times, each moved behind `last` and behind its predecessor: the SDK reads in order of time."""
         for at in times:
             last = at if last is None else max(at, self._t.dialect.later(last))
             yield last
 
     def _adopt(self, name: Name, known: NameFacts) -> int:
-        """Give a place to what other programs wrote, behind what has one, and times that follow each other."""
+        """Assign places to the rows of other programs, behind all placed rows, and make their times increase."""
         m, place, given = self._t.m, self._t.place, known.place
         mine = m.c.session_id == name.id
         new = place > given if self._is_sqlite else place.is_(None)
@@ -302,14 +302,16 @@ class Transaction(Reading):
             self._c.execute(sa.insert(self._t.b), values)
 
     def _load(self, session_id: str, load: Load, given: int) -> int:
-        """Insert what was kept elsewhere, with its times; the last row's place."""
+        """Insert a loaded history with its times; return the last row's place."""
         for box, rows in load.boxes.items():
             self._fill(session_id, box, new_rows(rows))
         moments = self._t.dialect.moments(self._c, [us / 1e6 for us in load.rising_us(time.time_ns() // 1000)])
         return self._add(session_id, new_rows(load.live), given, moments)
 
     def _add(self, session_id: str, rows: Sequence[Row], given: int, times: Iterable[Any]) -> int:
-        """Insert rows at the end, written at these times or as soon after what is there; the last one's place."""
+        """Insert rows at the end, with the given times or as soon after the stored rows; return the
+        last row's place.
+        """
         if not rows:
             return given
         if self._is_sqlite:  # an id is never used again, by no session
@@ -322,7 +324,7 @@ class Transaction(Reading):
         return given + len(rows)
 
     def _put_back(self, session_id: str, row: Row, now: datetime) -> None:
-        """Insert a row where its ref belongs, with a time by which the SDK reads it there."""
+        """Insert a row at its ref, with a time in the SDK's order of reading."""
         m, place, later = self._t.m, self._t.place, self._t.dialect.later
         times = sa.select(m.c.created_at).where(m.c.session_id == session_id).limit(1)
         before: Any = self._c.execute(times.where(place < row.ref).order_by(place.desc())).scalar()
@@ -344,7 +346,7 @@ class Transaction(Reading):
         return values | _tag_columns(row, "standfast_")
 
     def _encode_record(self, row: Row) -> str | sa.ColumnElement[str]:
-        """A record as text, a new one as the SDK would write it; on SQLite even one that is no text can be moved."""
+        """Encode a record as text, a new record in the SDK's form. On SQLite, invalid text can be moved too."""
         try:
             return (in_ascii(row.data) if self._ensure_ascii and not row.ref else row.data).decode()
         except UnicodeDecodeError:
@@ -354,7 +356,7 @@ class Transaction(Reading):
 
 
 def _tag_columns(row: Row, prefix: str) -> dict[str, Any]:
-    """The columns that say who wrote a row."""
+    """Return the columns of a row's author."""
     tag = row.tag
     if tag is None:
         return dict.fromkeys((f"{prefix}writer", f"{prefix}ordinal", f"{prefix}replaces"))

@@ -55,7 +55,7 @@ ENGINE |= {f"{name}_charset": "utf8mb4" for name in _MYSQL}
 
 
 class Tables:
-    """The tables of one pair of names, for one dialect."""
+    """Tables of a pair of names in a dialect."""
 
     def __init__(self, sessions: str, messages: str, dialect: str) -> None:
         self.sessions, self.messages, self.is_sqlite = sessions, messages, dialect == "sqlite"
@@ -121,7 +121,7 @@ class Tables:
     # --- making ------------------------------------------------------------------------------------------------------
 
     def install(self, connection: Connection, *, create: bool) -> None:
-        """Make what is not there. The caller has begun a transaction in which nobody else does.
+        """Create missing tables. The caller has begun a transaction, and no other process creates tables meanwhile.
 
         A look comes first: DDL that finds nothing to do still takes locks, and deadlocks with writers.
         """
@@ -138,7 +138,7 @@ class Tables:
 
     @contextmanager
     def _alone(self, connection: Connection) -> Iterator[None]:
-        """Keep other processes of ours from making tables meanwhile."""
+        """Lock out other processes of ours during the creation of tables."""
         if self.is_mysql:  # every DDL commits there, so the lock is the connection's and not the transaction's
             if not connection.scalar(sa.select(sa.func.get_lock(f"standfast {MAKING_LOCK}", LOCK_WAIT_S))):
                 raise StoreTimeoutError("another process is making the tables", "Try again.")
@@ -164,7 +164,7 @@ class Tables:
                 kind = column.type.compile(connection.dialect)
                 connection.exec_driver_sql(f"ALTER TABLE {quoted(table.name)} ADD COLUMN {column.name} {kind}")
         for table in self.meta.sorted_tables:
-            # MySQL cannot be told to make an index unless it is there.
+            # MySQL has no CREATE INDEX IF NOT EXISTS.
             has = {index["name"] for index in sa.inspect(connection).get_indexes(table.name)} if self.is_mysql else ()
             for index in sorted(table.indexes, key=lambda index: str(index.name)):
                 if index.name not in has:
@@ -182,7 +182,7 @@ class Tables:
             connection.exec_driver_sql(f"INSERT INTO {name} VALUES ({SQLALCHEMY_VERSION})")
 
     def _theirs(self, connection: Connection) -> dict[str, set[str]]:
-        """The columns of the SDK's tables, where they are there.
+        """Return the columns of the SDK's tables, as far as the tables exist.
 
         Refuses tables of these names that are something else, before anything is changed.
         """
@@ -212,7 +212,7 @@ class Tables:
         return there
 
     def version(self, connection: Connection) -> int:
-        """The layout that is there; 0 if none of ours is. Refuses what another class of standfast keeps."""
+        """Return the stored layout; 0 without any. Refuse a layout of another class of standfast."""
         if not sa.inspect(connection).has_table(self.versions):
             return 0
         where = f" WHERE tables = '{self.key}'" if self.is_sqlite else ""
@@ -232,7 +232,7 @@ class Tables:
 
 
 def _check_columns(table: str, types: Mapping[str, Any]) -> None:
-    """Refuse a table of somebody else's making in MariaDB in which two ids could meet, or the SDK lose our order."""
+    """Refuse another program's table in MariaDB if two ids could be equal, or the SDK would lose our order."""
     collation = str(getattr(types["session_id"], "collation", ""))
     if not collation.endswith(("nopad_bin", "0900_bin")):
         raise NotADatabaseError(

@@ -1,4 +1,4 @@
-"""The SDK's name for what `SQLiteSession` already is: an SQLite session that never blocks the event loop."""
+"""The SDK's name for `SQLiteSession`, which never blocks the event loop."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ __all__ = ["AsyncSQLiteSession"]
 
 
 class AsyncSQLiteSession(SQLiteSession):
-    """`SQLiteSession` under the name that the OpenAI Agents SDK has for its asynchronous one; files are the same."""
+    """`SQLiteSession` under the name of the OpenAI Agents SDK's asynchronous session; files are the same."""

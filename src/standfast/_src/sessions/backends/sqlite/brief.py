@@ -1,9 +1,9 @@
-"""Every session of a file as lines of text, id and times, made by SQLite itself: a listing of a whole store.
+"""Fast listing of a whole file: every session's id and times as lines of text, formatted by SQLite.
 
 A listing in pages builds an object for each session and imports what runs are made of; for a hundred thousand sessions
 that takes ten times as long as the question. This answers the one simple case, a file in today's layout that can be
-read as it stands, in the order of `listing`, and nothing else: wherever there is any doubt it gives None, and whoever
-asks goes the long way, which also says what is wrong. Little is imported here on purpose.
+read in place, in the order of `listing`, and nothing else: wherever there is any doubt it returns None, and the caller
+uses the paged listing, which also reports what is wrong. Little is imported here on purpose.
 """
 
 # ruff: noqa: S608 — these table names are constants
@@ -37,16 +37,16 @@ NEWEST = (
 
 
 class Lines(NamedTuple):
-    """Some lines, as one text without a last line break, and how many they are."""
+    """Lines as a text without a last line break, and their number."""
 
     text: str
     number: int
 
 
 def session_lines(path: str) -> Lines | None:
-    """Id, last change and creation of every session, newest change first, apart by tabs; None: not in this way.
+    """List the id, last change and creation of every session, newest change first, separated by tabs; None if unable.
 
-    Only where all of it is plain ASCII and no id holds a control character: it can be printed as it is.
+    Only if all of it is plain ASCII and no id holds a control character: it can be printed unchanged.
     """
     path = os.path.abspath(path)
     beside = find_sidecars(path)
@@ -83,14 +83,14 @@ def _lines(db: sqlite3.Connection) -> Lines | None:
         texts += [text] if some else []
         lines, letters = lines + some, letters + (of_ids or 0)
     together = "\n".join(texts)
-    # Times of another length are another program's, and a space too many stands in an id: both are for the long way.
+    # Times of another length are another program's, and an extra space belongs to an id: both need the paged listing.
     if together and (len(together) + 1 != letters + lines * WITHOUT_ID or together.count(" ") != 2 * lines):
         return None
     return Lines(together.replace(" ", "T"), lines)
 
 
 def _is_plain(lines: Lines) -> bool:
-    """Whether all of it is plain ASCII, with two tabs in each line and no other control character."""
+    """Return whether the text is plain ASCII, with two tabs in each line and no further control character."""
     if not lines.text.isascii():
         return False
     others = lines.text.encode("ascii").translate(None, PRINTABLE)

@@ -1,4 +1,4 @@
-"""One database file: opening it, noticing that it was replaced, and checkpointing it without harm.
+"""Database file: opening, detection of a replaced file, and safe checkpoints.
 
 SQLite 3.7.0 to 3.51.2 (3.50.7 and 3.44.6 have the fix too) can lose pages when one connection resets the log in a
 commit while another checkpoints. So where the version has that fault, no connection of ours checkpoints by itself:
@@ -33,8 +33,8 @@ except ImportError:  # pragma: no cover — Windows has no flock; the warning be
 
 
 WRITER_BUSY_MS = 10
-# How long SQLite itself waits for a lock before the writer looks whether anybody still wants it. Short, because
-# SQLite's own waiting ends in steps of 100 ms and cannot be interrupted.
+# How long SQLite itself waits for a lock before the writer checks for waiting callers. Short, because SQLite's own
+# waiting ends in steps of 100 ms and cannot be interrupted.
 
 READER_BUSY_MS = 5_000
 # Readers of a log-mode database wait only while another process recovers or removes the log.
@@ -52,11 +52,11 @@ _warned: set[str] = set()
 
 _left_logs: dict[str, tuple[_Identity, int, _Identity | None]] = {}
 # Logs of files that were replaced while this process had them open, by path: which log, when it was last written, and
-# of which file. When it was written is kept because a file system may give a new log the number of one that is gone.
+# of which file. When it was written is kept because a file system may give a new log the number of a deleted one.
 
 
 def has_reset_fault(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> bool:
-    """Whether this SQLite can lose pages when a checkpoint meets a commit."""
+    """Return whether the SQLite library can lose pages when a checkpoint meets a commit."""
     if not (3, 7, 0) <= version[:3] <= (3, 51, 2):
         return False
     return not (version[:2] == (3, 50) and version[2] >= 7) and not (version[:2] == (3, 44) and version[2] >= 6)
@@ -70,7 +70,7 @@ def warn_once(topic: str, text: str, *details: object) -> None:
 
 
 def warn_of_foreign_writer(path: str) -> None:
-    """Say, once, that a file another program also uses depends on that program's checkpoints too."""
+    """Warn once about a file shared with another program, whose checkpoints may damage the file."""
     if has_reset_fault():
         warn_once(
             "reset fault",
@@ -95,7 +95,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def connect_with(path: str, options: str, busy_ms: int = WRITER_BUSY_MS) -> sqlite3.Connection:
-    """As `connect`, with these options of SQLite's, waiting so long for a lock."""
+    """As `connect`, with given options of SQLite's and time limit for a lock."""
     in_memory = path == MEMORY
     db = sqlite3.connect(
         path if in_memory else f"file:{quote(os.fsencode(path))}?{options}",
@@ -113,7 +113,7 @@ def connect_with(path: str, options: str, busy_ms: int = WRITER_BUSY_MS) -> sqli
 
 @lru_cache(maxsize=1)
 def _can_distrust() -> bool:
-    """Whether this SQLite lets our own indexes call `json_extract` where a file's schema is not trusted."""
+    """Return whether our own indexes may call `json_extract` in an untrusted schema."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
         db.execute("PRAGMA trusted_schema=OFF")
         db.execute("CREATE TABLE t (a)")
@@ -126,7 +126,7 @@ def _can_distrust() -> bool:
 
 
 def set_up_writer(db: sqlite3.Connection) -> None:
-    """Durable commits to a log (A23), no checkpoint but our own, and no removed contents in the file.
+    """Configure durable commits to a log (A23), checkpoints by us alone, and overwriting of deleted contents.
 
     `secure_delete` is on in some builds of SQLite and off in others. An append takes the same time with either.
     """
@@ -142,17 +142,17 @@ def set_up_writer(db: sqlite3.Connection) -> None:
 
 
 def set_up_reader(db: sqlite3.Connection) -> None:
-    """A connection that cannot write, not even by mistake."""
+    """Configure a connection without write access."""
     db.execute("PRAGMA query_only=ON")
     db.execute("PRAGMA wal_autocheckpoint=0")
     db.execute(f"PRAGMA busy_timeout={READER_BUSY_MS}")
 
 
 class OpenedFile:
-    """What tells whether the file under our connections is still the one they opened.
+    """Detector of a file deleted or replaced under our connections.
 
-    SQLite goes on writing into a file that was deleted, or into a log that was: what it acknowledges is then gone with
-    the process. And a file that somebody emptied still has its name and its inode.
+    SQLite continues to write into a deleted file, or a deleted log: what it acknowledges is then lost with the process.
+    And a file that another program emptied still has its name and its inode.
     """
 
     def __init__(self, path: str, mode: int | None = None) -> None:
@@ -167,18 +167,18 @@ class OpenedFile:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was opened before, so that another one in its place is another one."""
+        """True once a connection has opened the file, so that a different file in its place is a replacement."""
         return self._identity is not None
 
     def make(self) -> None:
-        """Make the file where there is none, readable by nobody else unless a mode was given.
+        """Create a missing file, readable by its owner alone unless a mode was given.
 
         A conversation is private, and SQLite would make its file readable for everybody. Its log gets the same mode.
         """
         make_file(self._path, self._mode)
 
     def check_names(self) -> None:
-        """Refuse a file whose log is not its own, or that has several names, before SQLite opens it.
+        """Refuse a file with a foreign log or with several names, before SQLite opens the file.
 
         SQLite puts a log beside the name by which a file was opened, and folds back whatever log it finds there. Under
         two names a file has two logs, and what one of them acknowledged is overwritten by the other. And the log of
@@ -206,26 +206,28 @@ class OpenedFile:
         _left_logs.pop(self._path, None)
 
     def on_open(self) -> None:
-        """Note that a connection has opened the file: any other file under this name is not it from now on."""
+        """Remember the identity of the opened file: from now on a different file under the name is a replacement."""
         if self._identity is None:
             self._identity = _identity(self._path)
 
     def check(self, db: sqlite3.Connection | None) -> None:
-        """Raise if it is not the one that was opened any more; as `is_same`."""
+        """Raise if the file or its log was replaced; as `is_same`."""
         if not self.is_same(db):
             raise replaced_file(self._path)
 
     def was_replaced(self) -> bool:
-        """Whether it was opened and is gone, as far as can be seen without a connection."""
+        """Return whether an opened file was deleted or replaced, as far as visible without a connection."""
         return self.is_lost or (self.is_known and not self.is_same(None))
 
     def on_close(self) -> None:
-        """The connection that writes is about to be closed: SQLite may remove the log, and make another later."""
+        """Note that the writing connection is about to be closed: SQLite may remove the log and
+        later create a new log.
+        """
         with self._lock:
             self._log = None
 
     def is_same(self, db: sqlite3.Connection | None) -> bool:
-        """Whether file and log are still there and whole; once they are not, never again."""
+        """Return whether file and log are still the opened ones and whole; once False, the answer stays False."""
         with self._lock:
             try:
                 found = os.stat(self._path)
@@ -245,13 +247,15 @@ class OpenedFile:
             return not self.is_lost
 
     def _lose(self) -> None:
-        """It is another file now, or none; whoever opens what stands there must not take our log for its own."""
+        """Mark the file as lost, and remember our log, so that a later file of the same name is not opened with our
+        log.
+        """
         self.is_lost = True
         if (left := _log_now(self._log_path)) is not None and left[0] == self._log:
             _left_logs[self._path] = (*left, self._identity)
 
     def wrote(self) -> None:
-        """Note that a commit was written to the log: from now on this log must stay there."""
+        """Note that a commit was written to the log: from now on the log must not disappear."""
         if self._log is None:
             with self._lock:
                 self._log = _identity(self._log_path)
@@ -261,7 +265,7 @@ _Identity = tuple[int, int]
 
 
 def _identity(path: str) -> _Identity | None:
-    """What tells this file from another of the same name; None if there is none."""
+    """Return the identity of a file among files of the same name; None for a missing file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -270,7 +274,7 @@ def _identity(path: str) -> _Identity | None:
 
 
 def _log_now(path: str) -> tuple[_Identity, int] | None:
-    """The log that stands there, and when it was last written; None if there is none, or nothing in it."""
+    """Return the log's identity and time of last change; None for a missing or empty log."""
     try:
         found = os.stat(path)
     except OSError:
@@ -279,9 +283,10 @@ def _log_now(path: str) -> tuple[_Identity, int] | None:
 
 
 def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
-    """Whether a file that has become smaller holds all its pages all the same: another program may have vacuumed it.
+    """Return whether a file still holds all its pages after becoming smaller: another program may have vacuumed the
+    file.
 
-    Pages that only the log has, of this transaction or of others since, are not missing. So where there are more pages
+    Pages that only the log has, of this transaction or of later ones, are not missing. So where there are more pages
     than the file has room for, the file is asked alone, without its log: one that was cut is shorter than its own first
     page says. In the middle of a checkpoint that may seem so for a moment.
     """
@@ -298,7 +303,7 @@ def _is_whole(path: str, db: sqlite3.Connection, size: int) -> bool:
 
 
 def make_file(path: str, mode: int | None) -> None:
-    """Make an empty file where there is none: only for its owner, or with exactly this mode."""
+    """Create an empty file if missing: for its owner only, or with exactly the given mode."""
     try:
         _make(path)
     except OSError:
@@ -317,14 +322,14 @@ def _make(path: str) -> None:
 
 
 def checkpoint_under_way() -> sqlite3.OperationalError:
-    """The error for a checkpoint of another process: as SQLite's own "busy", so that it is tried again."""
+    """Build the error for another process's checkpoint: as SQLite's own "busy", which is retried."""
     error = sqlite3.OperationalError("another process is checkpointing")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error
 
 
 class CheckpointLock:
-    """The lock file beside a database: commits share it, a checkpoint has it alone. Nothing where it is not needed.
+    """Lock file beside a database, shared by commits and held exclusively by a checkpoint. Inactive without need.
 
     `share` and `unshare` are not a context manager: they run in every commit, and those cost more than the lock does.
     """
@@ -335,13 +340,15 @@ class CheckpointLock:
         self._held: list[int] = []
 
     def unshare(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         for descriptor in self._held if self._needed else ():
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
-        """Try to hold it alone; gives whether that worked. Never waits: another commit may hold it for long."""
+        """Try to hold the lock exclusively; yield whether successful. Never waits: a commit may
+        hold the lock for long.
+        """
         held = self.share(alone=True)
         try:
             yield held
@@ -349,7 +356,9 @@ class CheckpointLock:
             self.unshare()
 
     def share(self, *, alone: bool = False) -> bool:
-        """Try to hold it together with other commits; whether that worked. Never waits: a checkpoint may be stopped."""
+        """Try to share the lock with other commits; return whether successful. Never waits: a checkpoint may be
+        stopped.
+        """
         if not self._needed:
             return True
         if not self._held:
@@ -363,13 +372,13 @@ class CheckpointLock:
         return True
 
     def close(self) -> None:
-        """Give the descriptors back; the file stays, since another process may be waiting on it."""
+        """Close the descriptors. The file stays, since another process may be waiting for the lock."""
         while self._held:
             os.close(self._held.pop())
 
 
 def open_beside(database: str, path: str) -> int:
-    """Open a file beside a database, for whoever may write the database: with its owner, group and mode.
+    """Open a file beside a database, for every user with write access: with the database's owner, group and mode.
 
     The mode is set, not asked for: a umask would take from a group what it may do with the database.
     """
@@ -400,7 +409,7 @@ def _usable() -> bool:
 
 
 class Checkpoints:
-    """When the log is folded back into the database: after enough pages, and rather when nobody waits.
+    """Schedule of checkpoints: after enough pages, preferably while no caller waits.
 
     How long the log is cannot be asked without running a checkpoint, and its file never shrinks. So pages are estimated
     from the rows written, and counted where the file grows, which is what large rows make it do.
@@ -416,16 +425,16 @@ class Checkpoints:
         self._log_bytes = 0
 
     def wrote(self, request_count: int, row_count: int) -> None:
-        """Count one committed group."""
+        """Count a committed group."""
         self._pages += 4 + request_count + row_count // 8  # measured: 5.4 for one append, 100 for a group of 64
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time, as soon as there is nothing else to do."""
+        """True if a checkpoint is due as soon as there is nothing else to do."""
         return self._pages >= self.DUE_PAGES
 
     def look(self, db: sqlite3.Connection, *, idle: bool) -> None:
-        """Checkpoint if it is time to; after the callers have their answers."""
+        """Checkpoint if due, after the callers have their answers."""
         log_bytes = self._file.log_bytes  # 0: not in log mode, or nothing written yet
         self._pages += max(0, log_bytes - self._log_bytes) // 4_096
         self._log_bytes = log_bytes
@@ -433,7 +442,7 @@ class Checkpoints:
             self.run(db)
 
     def run(self, db: sqlite3.Connection) -> None:
-        """Fold the log back as far as readers allow. Its failure is no failure of any request."""
+        """Checkpoint as far as readers allow. A failure does not fail any request."""
         try:
             with self._lock.alone() as alone:
                 if not alone:

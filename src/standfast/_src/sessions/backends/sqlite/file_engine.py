@@ -1,8 +1,8 @@
-"""One engine per database file and process, shared by every session object on that file.
+"""Engine of a database file, shared by every session object of the process on that file.
 
-Session objects come and go by the thousand; threads, connections and descriptors do not. An engine is made by the
-first session that does something, and ends with the last one that is closed or merely dropped. Where many files are
-open, only those used last have threads and connections: the others rest, and wake when something is asked of them.
+Session objects come and go by the thousand; threads, connections and descriptors do not. An engine is made by the first
+session that does something, and ends with the last one that is closed or merely dropped. Where many files are open,
+only those used last have threads and connections: the rest sleep, and wake with the next request.
 
 `os.fork` is prepared for, not repaired afterwards: SQLite keeps a file's locks per process in memory that a child
 inherits, so a child that opened the file while an inherited connection is still around would believe in locks it does
@@ -37,7 +37,9 @@ FORK_WAIT_S = 5.0
 
 
 class FileEngine:
-    """What the sessions of a file share. Its threads do not know it, and end when nobody refers to it any more."""
+    """Threads and state shared by the sessions of a file. The threads hold no reference to the engine, and end with its
+    last user.
+    """
 
     def __init__(self, path: str, mode: int | None) -> None:
         self.users: weakref.WeakSet[FileExecutor] = weakref.WeakSet()
@@ -45,20 +47,20 @@ class FileEngine:
         self.begin()
 
     def begin(self) -> None:
-        """Have threads of this process: at first, and in a child of `os.fork`, where those of before do not exist."""
+        """Create the threads, at first and in a child of `os.fork`, which does not inherit the parent's threads."""
         self.threads = CommitThread(self._path, self._mode)
         _all_threads.add(self.threads)
-        # From a finalizer, which may run anywhere, even where somebody has the gate: so it takes no lock.
+        # From a finalizer, which may run anywhere, even in code that holds the gate: so it takes no lock.
         weakref.finalize(self, self.threads.inbox.put, Signal.STOP).atexit = False
 
     @property
     def is_gone(self) -> bool:
-        """Whether it serves only those who have it: it has ended, or another file stands in the place of its own."""
+        """True if the engine serves only its present users: its threads are stopped, or the file was replaced."""
         return self.threads.is_stopped or self.threads.file.was_replaced()
 
 
 class FileExecutor(RequestExecutor):
-    """Carries plans about one pair of tables to the engine of their file."""
+    """Executor of plans about a pair of tables, over the engine of their file."""
 
     def __init__(self, path: str, tables: Tables, mode: int | None = None) -> None:
         self._where = tables
@@ -80,7 +82,7 @@ class FileExecutor(RequestExecutor):
         self.engine.threads.submit(request)
 
     def close(self) -> None:
-        """One user less; the last one waits until every connection is closed."""
+        """Remove a user; the last user waits until every connection is closed."""
         with registry_lock:
             self.engine.users.discard(self)
             is_last = not self.engine.users

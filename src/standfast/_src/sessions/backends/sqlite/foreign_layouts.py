@@ -1,4 +1,4 @@
-"""Read a file of the OpenAI Agents SDK, which has no tables of ours, without changing a byte of it.
+"""Read a file of the OpenAI Agents SDK, without tables of ours, and leave every byte unchanged.
 
 A connection that may write nothing may still have temporary tables and views, in its own memory, and a name without a
 schema means the temporary one first. So the tables that the statements of `statements` name are made there: the SDK's
@@ -17,7 +17,7 @@ from standfast._src.sessions.backends.sqlite.schema import Tables, quote
 
 
 def prepare(db: sqlite3.Connection, path: str, tables: Tables) -> int:
-    """Make the connection answer as one to a file of today's layout; gives the layout that the file has.
+    """Prepare the connection to answer as if to a file of today's layout; return the file's actual layout.
 
     Raises SchemaTooNewError for a newer one, and NotADatabaseError if it holds no such tables at all.
     """

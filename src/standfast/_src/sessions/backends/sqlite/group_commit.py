@@ -1,8 +1,8 @@
-"""Turning requests into transactions of one file's writing connection, each durable with one sync.
+"""Group commit: requests become transactions of the writing connection, each durable with a single sync.
 
 First what must be undone, each alone; then every waiting request, in the order it came, as one group. Grouping is
-invisible (A10). A request that refuses by a rule has written nothing, so the others go on; anything that fails after a
-write, or in the commit, rolls the group back, and each request is then done again alone.
+invisible (A10). A request that refuses by a rule has written nothing, so the rest of the group continues; anything that
+fails after a write, or in the commit, rolls the group back, and each request is then done again alone.
 
 A request is claimed only once the transaction holds the write lock. Until then its caller can withdraw it, so an
 operation never waits for another program's lock beyond its deadline and is never done later by surprise (A13).
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class GroupCommit(Worker, Compensator):
-    """One file's writing connection, and what is done on it."""
+    """A file's writing connection, with the execution of its requests."""
 
     def __init__(self, path: str, mode: int | None) -> None:
         Worker.__init__(self, path, database_file.OpenedFile(path, mode))
@@ -53,14 +53,16 @@ class GroupCommit(Worker, Compensator):
         self._checkpoints = database_file.Checkpoints(self.file, self._lock)
 
     def disconnect(self) -> None:
-        """Close the connection; the next group opens it again. The caller holds `busy`."""
+        """Close the connection; the next group reconnects. The caller holds `busy`."""
         self._known = None
         self.file.on_close()
         super().disconnect()
         self._lock.close()
 
     def _serve(self, requests: Sequence[AnyRequest]) -> None:
-        """Do these requests and answer them, whatever happens: callers wait for this thread, so it outlives it."""
+        """Execute and answer the requests, whatever happens: callers wait for the thread, which must survive every
+        error.
+        """
         todo = [request for request in requests if request.stage is QUEUED]
         try:
             if self._untaken:
@@ -108,7 +110,7 @@ class GroupCommit(Worker, Compensator):
             return
         if not requests:
             return
-        # Leases need not survive a power cut: whoever held one is gone as well, and the next durable commit syncs
+        # Leases need not survive a power cut: their holders do not survive it either, and the next durable commit syncs
         # the log from its beginning.
         is_durable = any(request.durable for request in requests)
         if not is_durable:
@@ -126,7 +128,7 @@ class GroupCommit(Worker, Compensator):
                 self._db.execute("PRAGMA synchronous=FULL")
 
     def _commit_each(self, requests: list[AnyRequest]) -> None:
-        """Do each request alone, so that one failure touches one request."""
+        """Commit each request alone, so that a failure affects a single request."""
         for request in requests:
             try:
                 self._transact([request])
@@ -135,10 +137,11 @@ class GroupCommit(Worker, Compensator):
                 self._fail([request], error)
 
     def _undo(self, waiting: Sequence[AnyRequest]) -> BaseException | None:
-        """Undo, each alone, what callers who are gone have left; a lock is waited for while one of these is wanted.
+        """Compensate, each alone, the writes of departed callers; wait for a lock while a request of `waiting` is
+        wanted.
 
-        Gives what stands in the way, until it is tried again. What can never be undone (its table is gone) must not
-        stop everybody else.
+        Returns the error that prevents a compensation, until it is tried again. A compensation that can never be done
+        (its table was deleted) must not stop the rest.
         """
         while self._to_undo:
             undoing = self._to_undo[0].undoing()
@@ -158,8 +161,9 @@ class GroupCommit(Worker, Compensator):
         return None
 
     def _transact(self, requests: Sequence[AnyRequest], waiting: Sequence[AnyRequest] | None = None) -> None:
-        """One transaction over these requests, for which somebody waits as long as for those. If it raises, the caller
-        rolls back."""
+        """Run the requests in a transaction, waiting for locks on behalf of `waiting`. After an error the caller rolls
+        back.
+        """
         db = self._begin_if_wanted(requests, requests if waiting is None else waiting)
         if db is None:
             return
@@ -193,7 +197,7 @@ class GroupCommit(Worker, Compensator):
         self._to_undo += finish_all(done)
 
     def _recall(self, db: sqlite3.Connection) -> None:
-        """Go on with what the last transaction left behind, unless another connection has committed since."""
+        """Reuse the state known after the last transaction, unless another connection has committed since."""
         version = db.execute("PRAGMA data_version").fetchone()[0]
         if version != self._known_at:
             self._known_at, self._known = version, None
@@ -201,7 +205,9 @@ class GroupCommit(Worker, Compensator):
             self._known.again()
 
     def _get_transaction(self, db: sqlite3.Connection, tables: Tables) -> Transaction:
-        """What is known of a pair of tables. Two pairs may share one, so no more is known than of the last pair."""
+        """Return the transaction state of a pair of tables. Two pairs may overlap, so only the last pair's state is
+        kept.
+        """
         if self._known is None or self._known.tables is not tables:
             self._known = Transaction(db, statements(tables))
         return self._known
@@ -209,7 +215,7 @@ class GroupCommit(Worker, Compensator):
     def _begin_if_wanted(
         self, requests: Sequence[AnyRequest], waiting: Sequence[AnyRequest]
     ) -> sqlite3.Connection | None:
-        """Begin a transaction that may write, for as long as anybody waits for it; None if nobody does any more."""
+        """Begin a write transaction, retrying while a caller waits; None after all have withdrawn."""
         try:
             try:
                 return self._begin(waiting)  # nearly always; a lost file is noticed before the commit
@@ -224,8 +230,9 @@ class GroupCommit(Worker, Compensator):
             return None
 
     def _begin(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
-        """Take the write lock and share the checkpoint lock, both or none, and wait for neither: a process that was
-        stopped in the middle of a checkpoint must not make this one keep everybody else from writing."""
+        """Take the write lock and share the checkpoint lock, both or none, without waiting for either: a process
+        stopped in the middle of a checkpoint must not stop the other writers.
+        """
         db = self._db or self._ensure_connected(requests)
         db.execute("BEGIN IMMEDIATE")
         if not self._lock.share():
@@ -281,7 +288,7 @@ class GroupCommit(Worker, Compensator):
         return db
 
     def _prepare_tables(self, requests: list[AnyRequest]) -> list[AnyRequest]:
-        """Make sure that every table these requests need is there and current; gives those that can go on."""
+        """Create or upgrade every table of the requests; return the requests with usable tables."""
         for tables in {request.where for request in requests} - self._ready:
             theirs = [request for request in requests if request.where is tables]
             try:
@@ -307,7 +314,7 @@ class GroupCommit(Worker, Compensator):
             database_file.warn_of_foreign_writer(self.path)
 
     def _while_wanted(self, requests: Sequence[AnyRequest], work: Callable[[], T]) -> T:
-        """Do it, trying again while another connection stands in the way and somebody still waits."""
+        """Run `work`, retrying while another connection holds a lock and a caller still waits."""
         while True:
             try:
                 return work()
@@ -317,7 +324,7 @@ class GroupCommit(Worker, Compensator):
             self._pause()
 
     def _lost_meanwhile(self, done: Sequence[AnyRequest]) -> StoreUnavailableError:
-        """The file went away in the moment of the commit: what it holds may come back with it, and nobody knows."""
+        """Fail the requests of a commit during which the file disappeared: their outcome is unknown."""
         error = replaced_file(self.path)
         for request in done:
             request.fail(OutcomeUnknownError(str(error), "Put the file back and look, or open a new session on it."))

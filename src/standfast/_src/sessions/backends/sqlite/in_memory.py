@@ -26,7 +26,7 @@ class MemoryDatabase:
         self.lock = threading.Lock()
         self._tables = tables
         self._db: sqlite3.Connection | None = None
-        self._known: Transaction | None = None  # what the last transaction left behind: nobody else writes
+        self._known: Transaction | None = None  # state after the last transaction; there is no other writer
         memory_databases.add(self)
 
     def carried_out(self, plan: Plan[T]) -> T:
@@ -45,7 +45,7 @@ class MemoryDatabase:
 
     def _open(self) -> sqlite3.Connection:
         db = self._db = database_file.connect(database_file.MEMORY)
-        weakref.finalize(self, db.close)  # newer Pythons warn of a connection that nobody has closed
+        weakref.finalize(self, db.close)  # newer Pythons warn of an unclosed connection
         with db:
             db.execute("BEGIN")
             migrate(db, self._tables)

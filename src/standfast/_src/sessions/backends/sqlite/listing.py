@@ -24,7 +24,7 @@ _UNNUMBERED = "-"
 def page(
     db: sqlite3.Connection, sql: Statements, kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]
 ) -> list[Listed]:
-    """At most `limit` names behind a cursor (None: from the newest on)."""
+    """Return at most `limit` names behind a cursor (None: from the newest on)."""
     before, behind = _parse_cursor(after)
     found: list[Listed] = []
     wanted = [label_text(value) for value in labels.values()]
@@ -55,7 +55,7 @@ def order(db: sqlite3.Connection, sql: Statements) -> tuple[int, int, int]:
 
 
 def _foreign(db: sqlite3.Connection, sql: Statements) -> dict[str, int]:
-    """Sessions that other programs wrote to since our last change, in their order, with the numbers they will have."""
+    """Return sessions written by other programs since our last change, in order, with their future change numbers."""
     changed, seen, newest = order(db, sql)
     if newest <= seen:
         return {}

@@ -1,10 +1,10 @@
-"""Whether a process that wrote its name into the database is still alive, where that can be known for certain.
+"""Liveness of the process named in a database record, as far as certainty is possible.
 
 A name is the boot, the process and the time namespace, the process id and its start time: a reused id, another
 container or another start of the machine is another name. (Start times are counted from a boot that a time namespace
 may move: across two of them the same process seems to be another.) Where any of that cannot be read (other systems than
-Linux), or the name comes from another boot or namespace, nothing is certain and the answer is no: then only the clock
-ends what the process held.
+Linux), or the name comes from another boot or namespace, nothing is certain: then only the clock ends what the process
+held.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROC = "/proc"
 
 
 def this_process() -> str | None:
-    """The name of this process; None where it cannot be had."""
+    """Return the name of the running process; None if unavailable."""
     return _name_of(os.getpid(), PROC)
 
 
@@ -27,13 +27,13 @@ def is_gone(name: str | None) -> bool:
 
 
 def exists(name: str | None) -> bool | None:
-    """True if the named process exists, False if it has certainly ended, None if neither is certain."""
+    """Return True if the named process exists, False if the process has certainly ended, None if neither is certain."""
     mine = this_process()
     if not name or mine is None:
         return None
     parts, own = name.split(" "), mine.split(" ")
     if len(parts) != 5 or parts[:3] != own[:3] or not parts[3].isdigit():
-        # Another boot would mean that it is gone, but a copied or shared file may come from another machine.
+        # Another boot would mean that it has ended, but a copied or shared file may come from another machine.
         return None
     pid = int(parts[3])
     start = _start_of(pid)
@@ -64,7 +64,7 @@ def _time_space() -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """When the process started, in clock ticks since boot; "" if it is a zombie, None if none of this id is shown."""
+    """Return the process's start in clock ticks since boot; "" for a zombie, None for an unlisted id."""
     try:
         with open(f"{PROC}/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -74,7 +74,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def _is_nobody(pid: int) -> bool:
-    """Whether no process has this id. One that is merely hidden (hidepid, another user) has it all the same."""
+    """Return whether no process has the id. A hidden process (hidepid, another user) counts as existing."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

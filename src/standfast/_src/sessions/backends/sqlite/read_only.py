@@ -1,13 +1,13 @@
-"""Reading a database file without leaving a trace: no table, no journal switch, no file beside it, no byte changed.
+"""Reads of a database file without a trace: no table, no journal switch, no file beside the database, no byte changed.
 
-How a file can be read so depends on what stands beside it:
+How a file can be read so depends on the files beside it:
 
-- nothing: the file is at rest, and SQLite is told that it cannot change (`immutable`). `mode=ro` alone would make a log
+- nothing: the file is at rest, and SQLite opens it as `immutable`. `mode=ro` alone would make a log
   and a shared memory file for a database in log mode, and fail in a folder where it may not. Afterwards it is looked at
   again: if the file changed or a log has appeared, what was read is thrown away and read again;
 - a log with its shared memory: a writer is there, or was killed. `mode=ro` uses the files that are there;
 - a rollback journal: the database is not in log mode, and `mode=ro` takes part in its locks and makes nothing;
-- a log without its shared memory, or a journal that nobody will roll back: both would have to be mended first. That is
+- a log without its shared memory, or a journal of a killed program: both would have to be repaired first. That is
   done with a copy, in a folder of its own.
 
 A connection beside a log is closed after each question: kept open, it would keep the writer from removing its log.
@@ -41,7 +41,7 @@ BUSY_PAUSE_S = 0.01
 
 
 class ReadOnlyFile:
-    """Answers plans that only look, from any thread, one at a time."""
+    """Executor of read-only plans, usable from any thread, serving a single plan at a time."""
 
     def __init__(self, path: str, tables: Tables) -> None:
         self.path, self.tables = os.path.abspath(path), tables
@@ -53,11 +53,11 @@ class ReadOnlyFile:
 
     @property
     def key(self) -> Hashable:
-        """What the file is known by in this process."""
+        """Identity of the file in this process."""
         return (os.path.realpath(self.path), self.tables, "read only")
 
     def answer(self, plan: Callable[[], Plan[T]], timeout_s: float) -> T:
-        """The result of a plan, of one instant of the file. It may be carried out more than once."""
+        """Return the result of a plan, from a snapshot of the file. The plan may be executed more than once."""
         return self.read_snapshot(lambda db, layout: run_program(Transaction(db, self._sql), plan()), timeout_s)
 
     def layout(self, timeout_s: float) -> int:
@@ -65,14 +65,14 @@ class ReadOnlyFile:
         return self.read_snapshot(lambda db, layout: layout, timeout_s)
 
     def table_names(self, begins: str, timeout_s: float) -> list[str]:
-        """The tables in the file whose names begin so."""
+        """Return the names of the file's tables with a given prefix."""
         return self.read_snapshot(lambda db, layout: tables_beginning(db, begins), timeout_s)
 
     def copy_to(self, path: str, timeout_s: float) -> None:
-        """Write the database, as it is at one instant, into a new file."""
+        """Write a snapshot of the database into a new file."""
 
         def back_up(db: sqlite3.Connection, layout: int) -> None:
-            # Again from the start where the file changed under it: what stands there then is of two instants.
+            # Again from the start if the file changed meanwhile: the result is then of two instants.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             database_file.make_file(path, 0o600)
@@ -82,12 +82,12 @@ class ReadOnlyFile:
         self.read_snapshot(back_up, timeout_s)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the kept connection."""
         with self._lock:
             self._forget()
 
     def read_snapshot(self, ask: Callable[[sqlite3.Connection, int], T], timeout_s: float) -> T:
-        """What a function of the connection and the layout finds, of one instant; it may be called more than once."""
+        """Return the result of `ask(connection, layout)` on a snapshot. `ask` may be called more than once."""
         deadline = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             raise _busy(self.path, timeout_s)
@@ -105,7 +105,7 @@ class ReadOnlyFile:
     def _try_once(
         self, ask: Callable[[sqlite3.Connection, int], T], forced: How | None
     ) -> tuple[bool, T | None, How | None]:
-        """Whether it was answered, the answer, and how to try next where that is known."""
+        """Try a read; return success, the result, and the mode for the next try if known."""
         beside = find_sidecars(self.path)
         how = forced or beside.how()
         if how != "ro" and beside.is_fresh():
@@ -124,7 +124,7 @@ class ReadOnlyFile:
             if find_sidecars(self.path) != beside:
                 return False, None, None  # it was changed under the question
             raise _translate_error(error, self.path) from error
-        except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a schema that is no text
+        except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a schema that is not a text
             raise StoreUnavailableError(
                 f"{self.path!r} is damaged: its schema is no text", "Restore it from a backup."
             ) from error
@@ -164,7 +164,7 @@ class ReadOnlyFile:
             db.close()
             raise
         self._kept = (beside, db, layout, os.getpid())
-        # Whoever drops this without a word has closed it: newer Pythons warn of a connection that nobody has.
+        # Dropping this object closes the connection: newer Pythons warn of an unclosed one.
         self._closes = weakref.finalize(self, db.close)
         return db, layout
 
@@ -174,7 +174,7 @@ class ReadOnlyFile:
         return layout
 
     def _copy_files(self, stack: contextlib.ExitStack) -> str:
-        """A copy of the file and of what stands beside it, which SQLite may mend; only its owner can read it."""
+        """Copy the file and its sidecar files, which SQLite may repair; only the owner can read the copy."""
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="standfast-"))
         path = os.path.join(folder, "copy.db")
         for suffix in ("", "-wal", "-journal"):
@@ -190,14 +190,14 @@ class ReadOnlyFile:
 
 
 class AnyFile(ReadOnlyFile):
-    """A file whose tables are somebody else's to understand."""
+    """File with tables of any other layout, which the caller interprets."""
 
     def _prepare(self, db: sqlite3.Connection) -> int:
         return 0
 
 
 def copy_file(path: str, target: str, timeout_s: float) -> None:
-    """Copy a database as it is at one instant, with what stands beside it, without leaving a trace there."""
+    """Copy a snapshot of a database and its sidecar files, without leaving a trace beside the original."""
     file = AnyFile(path, Tables.of("agent_sessions", "agent_messages"))
     try:
         file.copy_to(target, timeout_s)

@@ -1,4 +1,4 @@
-"""A session in a database file that is only looked at."""
+"""Read-only session in a database file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from standfast._src.sessions.protocol import SessionSettings
 
 
 class ReadOnlySQLiteSession(StoredSession):
-    """A conversation in an SQLite file, or in one of an older layout or of the SDK's, as it stands there."""
+    """Conversation in an SQLite file of any layout, current, older or the SDK's, read without changes."""
 
     read_only = True
 

@@ -1,10 +1,10 @@
-"""Looking: what the port asks to read, in SQL, and what is known from it.
+"""Reads of the storage port in SQL, with a cache of the known state.
 
-What many looks ask for is read at once, with as few statements as one needs: they are what a turn costs. What was
-read or written stays known while nobody else writes: until the transaction ends, and in the next one if no other
+What many looks ask for is read at once, with as few statements as one needs: they are what a turn costs. What was read
+or written stays known while there is no other writer: until the transaction ends, and in the next one if no other
 connection has committed in between.
 
-A ref is a row's id. Ids are never used again, whoever writes, so the first and the newest tell whether a history moved,
+A ref is a row's id. Ids are never used again, by any program, so the first and the newest tell whether a history moved,
 with nothing counted: other programs only add behind, take from the end, prune the front or remove all. What only
 standfast does, taking a row out of the middle or putting one back, moves a session's *edition*, which belongs to the
 mark too (B2, B10).
@@ -43,7 +43,7 @@ _ENTRY_BYTES = 512
 
 
 class State:
-    """What is known of one name in this transaction."""
+    """Cached state of a name within a transaction."""
 
     __slots__ = (
         "before_newest", "cells", "created", "edition", "epoch", "first", "id", "labels", "made", "mark_ends",
@@ -68,12 +68,12 @@ class State:
 
     @property
     def ends(self) -> tuple[int, int, int]:
-        """Where its live rows begin and end, and how often their middle changed."""
+        """First and last id of the live rows, and the edition of their middle."""
         return self.first, self.newest, self.edition
 
     @property
     def mark(self) -> str:
-        """Where its live rows end."""
+        """Mark of the end of the live rows."""
         if not self.newest:
             return ""
         first, edition, begin, end = self.mark_ends
@@ -85,7 +85,7 @@ class State:
 
 
 class ReadQueries:
-    """Answers looks on a connection, inside a transaction that whoever makes this begins and ends."""
+    """Reads on a connection, inside the caller's transaction."""
 
     def __init__(self, db: sqlite3.Connection, sql: Statements) -> None:
         self.db, self._sql = db, sql
@@ -98,7 +98,7 @@ class ReadQueries:
         self._foreseen: Sequence[Ask] = ()
 
     def again(self) -> None:
-        """Begin another transaction with what is known from the last one."""
+        """Begin a new transaction with the state known after the last."""
         self._now = time.time()
         if self._known_bytes > KNOWN_BYTES_MAX:
             self._states.clear()
@@ -108,14 +108,14 @@ class ReadQueries:
         self._doubtful.clear()
 
     def foresee(self, questions: Sequence[Ask]) -> None:
-        """Say what is asked next: the first name or cell that is not known is read together with all of theirs."""
+        """Announce the next questions: the first unknown name or cell is then read together with all of theirs."""
         self._foreseen = questions
 
     def flush(self) -> None:
-        """Write what was put off: nothing, where nothing is written."""
+        """Write the postponed changes. A reader has none."""
 
     def look(self, look: ReadRequest) -> ReadAnswer:
-        """Read all that is asked for."""
+        """Read every row, cell and mark of a request."""
         if look.only_data:
             self.flush()
             return ReadAnswer(data=self._data(look.name, look.rows[0]))
@@ -153,7 +153,7 @@ class ReadQueries:
         )
 
     def _times(self, name: Name, wanted: Rows) -> list[float | None]:
-        """When each of those rows was written; the SDK writes whole seconds, and so do our rows."""
+        """Return the time of writing of each row; in whole seconds, as the SDK writes."""
         if wanted.box or wanted.writer is not None or name.kind != "session":
             return []
         return [as_seconds(at) or None for (at,) in self._read("created_at", name.id, wanted)]
@@ -181,7 +181,9 @@ class ReadQueries:
         return as_rows(self._read(f"id, {ROW_COLUMNS}", session_id, wanted))
 
     def _newest_row(self, session_id: str, state: State) -> Sequence[Row]:
-        """The newest live row. Which one stands before it is read too: who looks at one row is about to pop it."""
+        """Return the newest live row, and remember its predecessor: a caller that reads a single
+        row is about to pop.
+        """
         found = self.db.execute(self._sql.newest_row, (session_id,)).fetchone()
         if found is None:
             return []
@@ -189,7 +191,7 @@ class ReadQueries:
         return as_rows((found[:5],))
 
     def _read(self, columns: str, session_id: str, wanted: Rows) -> Iterable[tuple[Any, ...]]:
-        """Columns of live rows, oldest first; of many, one after the other: each is used before the next is read."""
+        """Read columns of live rows, oldest first; a long result lazily, each row used before the next is read."""
         whose = (session_id,) if wanted.writer is None else (session_id, wanted.writer)
         of_writer = wanted.writer is not None
         if wanted.after is not None:
@@ -201,9 +203,9 @@ class ReadQueries:
         return self.db.execute(statement, (*whose, *_bounds(wanted))).fetchall()[::-1]
 
     def _place_of(self, session_id: str, state: State, mark: str) -> int | None:
-        """The id of the last row up to that mark; None if anything up to it has gone.
+        """Return the id of the last row up to a mark; None if anything up to there was removed.
 
-        Only the ends of a history can go away without another edition, so a front whose first row and whose last are
+        Only the ends of a history can disappear without another edition, so a front whose first row and whose last are
         still there is untouched.
         """
         if not mark:
@@ -220,7 +222,7 @@ class ReadQueries:
         return None
 
     def _load(self, name: Name) -> State:
-        """What is known of that name, from now on; and of those that are asked for next."""
+        """Load and return the state of a name, together with the states of all announced names."""
         wanted: dict[Name, None] = {name: None}
         for asked in self._foreseen:
             if type(asked) is ReadRequest:
@@ -243,7 +245,7 @@ class ReadQueries:
         self._known_bytes += len(some) * _ENTRY_BYTES
 
     def _load_cells(self, state: State, names: Iterable[str]) -> None:
-        """See to it that these cells are known, and those that are asked for next."""
+        """Load the named cells, together with the cells of all announced questions."""
         wanted = [(state, names)]
         for asked in self._foreseen:
             if type(asked) is ReadRequest and (known := self._states.get(asked.name)) is not None:
@@ -268,12 +270,12 @@ class ReadQueries:
 
 
 def is_one_statement(look: ReadRequest) -> bool:
-    """Whether one statement answers it."""
+    """Return whether a single statement answers a look."""
     return look.only_data or not (look.cells or look.prefixes or look.rows or look.upto or look.count)
 
 
 def between(prefix: str) -> tuple[str, str]:
-    """The first name that begins with this, and the first behind all that do. SQLite compares UTF-8 bytes."""
+    """Return the first name with a prefix, and the first name behind them all. SQLite compares UTF-8 bytes."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
@@ -283,6 +285,6 @@ def _bounds(wanted: Rows) -> tuple[int, int]:
 
 
 def _pad_to_power_of_two(some: list[T]) -> list[T]:
-    """As many as the next power of two, by repeating one: so that few different statements are prepared."""
+    """Pad a list to the next power of two with its first entry, so that few different statements are prepared."""
     size = 1 << (len(some) - 1).bit_length()
     return some + some[:1] * (size - len(some))

@@ -1,6 +1,6 @@
-"""A few threads that read, each on its own connection, beside the writer and beside each other.
+"""Reader threads of a file, each with a connection of its own, parallel to the writer and to each other.
 
-They are started one by one when all the others are busy, up to a fixed number per file, whatever the number of
+They are started one by one when all running readers are busy, up to a fixed number per file, whatever the number of
 sessions. A read sees everything that was acknowledged before it was asked for: its snapshot begins later.
 """
 
@@ -30,7 +30,7 @@ AnyRequest = Request[Any]
 
 
 def read(db: sqlite3.Connection, request: AnyRequest) -> Any:
-    """The result of a read; all that it looks at is of one instant. If it raises, a transaction may be open."""
+    """Return the result of a read from a single snapshot. After an error a transaction may be open."""
     sql, plan = statements(request.where), request.plan()
     try:
         question = next(plan)
@@ -45,7 +45,7 @@ def read(db: sqlite3.Connection, request: AnyRequest) -> Any:
 
 
 class Worker:
-    """A thread that has a connection. `busy` is held while the connection is in use; os.fork waits for it."""
+    """Thread with a connection. `busy` is held while the connection is in use; os.fork waits for the lock."""
 
     def __init__(self, path: str, file: database_file.OpenedFile) -> None:
         self.path, self.file = path, file
@@ -54,7 +54,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def start(self, name: str) -> None:
-        """Start a thread. It opens the file when the first request arrives."""
+        """Start a thread. The first request opens the file."""
         self._thread = start_thread(self._run, name)
 
     def join(self, timeout_s: float) -> bool:
@@ -66,7 +66,7 @@ class Worker:
         return not thread.is_alive()
 
     def disconnect(self) -> None:
-        """Close the connection; the next request opens it again. The caller holds `busy`."""
+        """Close the connection; the next request reconnects. The caller holds `busy`."""
         db, self._db = self._db, None
         try:
             if db is not None:
@@ -78,15 +78,15 @@ class Worker:
         raise NotImplementedError
 
     def _ensure_connected(self, requests: Sequence[AnyRequest]) -> sqlite3.Connection:
-        """Open the connection, for these, if it is not open."""
+        """Open the connection for the requests if necessary."""
         raise NotImplementedError
 
     def _read(self, request: AnyRequest) -> None:
-        """Do a read and answer it."""
+        """Execute and answer a read."""
         if request.claim():
             try:
                 request.result = read(self._db or self._ensure_connected([request]), request)
-                self.file.check(self._db)  # afterwards: what was read from a file that is gone is no answer
+                self.file.check(self._db)  # afterwards: a result read from a deleted file is not an answer
                 request.finish()
             except Exception as error:
                 self._roll_back()
@@ -94,7 +94,7 @@ class Worker:
         deliver([request])
 
     def _roll_back(self) -> None:
-        """Leave no transaction behind; a connection that cannot even do that is given up."""
+        """Roll back an open transaction; close a connection unable to do so."""
         try:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -104,7 +104,7 @@ class Worker:
 
 
 class Reader(Worker):
-    """One reading connection and the thread that uses it."""
+    """Reading connection with its thread."""
 
     def __init__(self, readers: Readers) -> None:
         super().__init__(readers.path, readers.file)
@@ -112,7 +112,7 @@ class Reader(Worker):
         self.start("standfast-reader")
 
     def _run(self) -> None:
-        with self._readers.gate:  # until whoever starts it has said so; interrupted before, it starts another
+        with self._readers.gate:  # until the starting thread has registered it; one interrupted before starts another
             if self not in self._readers.all:
                 return
         while True:
@@ -139,7 +139,9 @@ class Reader(Worker):
 
 
 class Readers:
-    """The readers of one file. Whoever submits has the engine's `gate`, so nobody else starts a reader meanwhile."""
+    """Readers of a file. A submitting caller holds the engine's `gate`, so readers are started by a single thread at a
+    time.
+    """
 
     def __init__(self, path: str, file: database_file.OpenedFile, gate: threading.RLock) -> None:
         self.path, self.file, self.gate = path, file, gate
@@ -149,7 +151,7 @@ class Readers:
         self._lock = threading.Lock()
 
     def submit(self, request: AnyRequest) -> bool:
-        """Queue a read; whether somebody will serve it: not if there is no reader, and no thread to be had for one."""
+        """Queue a read and return True; return False if there is no reader and none can be started."""
         if self._count(-1) < 0 and len(self.all) < READERS_MAX:
             try:
                 self.all.append(Reader(self))
@@ -163,7 +165,7 @@ class Readers:
         return True
 
     def release(self) -> None:
-        """One of them is free again."""
+        """Count a reader as free again."""
         self._count(1)
 
     def _count(self, change: int) -> int:
@@ -172,6 +174,6 @@ class Readers:
             return self._idle
 
     def stop(self) -> None:
-        """Let every reader end once it has nothing left to do."""
+        """Let every reader end after its queued work."""
         for _ in self.all:
             self.inbox.put(None)

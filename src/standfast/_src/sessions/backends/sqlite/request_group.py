@@ -1,11 +1,11 @@
-"""Carrying out the plans of a group: one after the other, in the order they came, and written together.
+"""Execution of a group's plans: in the order of arrival, with common reads and writes.
 
 Each plan sees what those before it did (A10). What several of them need to know is read at once, and what they change
 is written at once, so that a group takes few statements more than one plan. What adds to a session that is known, and
 has nothing to be compared with, is done without a plan: nearly every turn.
 
-A plan that refuses has changed nothing, and the others go on. What fails after a change ends the whole transaction:
-then whoever began it takes it back and does each plan alone.
+A plan that refuses has changed nothing, and the remaining plans continue. What fails after a change ends the whole
+transaction: then the caller rolls back and does each plan alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOGETHER_MAX = 32
 
 
 def run_group(requests: Sequence[Request[Any]], transaction: Transaction) -> None:
-    """Carry out the plans of these requests; each ends with its result or its refusal."""
+    """Execute the plans of the requests; each ends with its result or its refusal."""
     if len(requests) == 1:
         if not _try_fast_path(requests[0], transaction):
             _run_next(requests[0], transaction, requests[0].plan(), None)
@@ -36,7 +36,7 @@ def run_group(requests: Sequence[Request[Any]], transaction: Transaction) -> Non
         going: list[tuple[Request[Any], Plan[Any]]] = []
         asked: list[Ask] = []
         for request in requests:
-            if not going and _try_fast_path(request, transaction):  # only then it stands before all that are begun
+            if not going and _try_fast_path(request, transaction):  # only then no begun plan precedes it
                 continue
             plan = request.plan()
             try:
@@ -53,7 +53,7 @@ def run_group(requests: Sequence[Request[Any]], transaction: Transaction) -> Non
 
 
 def _try_fast_path(request: Request[Any], transaction: Transaction) -> bool:
-    """Do an append or add at once, if it takes no plan; False, with nothing done, if one has to be carried out."""
+    """Do a plain append or add at once; return False, with nothing done, if the plan must be executed."""
     plan = request.plan
     if type(plan) is Append:
         mark = transaction.append(plan)
@@ -65,7 +65,7 @@ def _try_fast_path(request: Request[Any], transaction: Transaction) -> bool:
 
 
 def _run_all(going: Sequence[tuple[Request[Any], Plan[Any]]], asked: Sequence[Ask], transaction: Transaction) -> None:
-    """Carry on these plans, one after the other, each of which has asked its first question."""
+    """Execute plans in turn, each after its first question."""
     transaction.foresee(asked)
     for (request, plan), question in zip(going, asked, strict=True):
         _run_next(request, transaction, plan, question)

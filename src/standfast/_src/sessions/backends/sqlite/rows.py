@@ -1,4 +1,4 @@
-"""Rows of the port: made of what SQLite gives, and inserted, new ones and those of another store as they were."""
+"""Rows of the storage port: decoded from SQLite, inserted new, and loaded from another store unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _as_row = partial(tuple.__new__, Row)  # as `as_tag`
 
 
 def all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
-    """Records as they are, whatever another program has put there."""
+    """Return records as bytes, whatever type another program has stored."""
     try:
         b"".join(data)  # a fifth of the time of looking at the type of each
     except TypeError:
@@ -25,7 +25,7 @@ def all_bytes(data: Sequence[Any]) -> Sequence[bytes]:
 
 
 class RowsOf(Sequence[Row]):
-    """Rows of one writer, from ids, records, ordinals and replaced generations; of None: without their tags.
+    """Rows of a writer, from ids, records, ordinals and replaced generations; for None without tags.
 
     They are kept as columns, and each row is made when it is asked for. Ten thousand rows that are all there would be
     twenty thousand objects for the garbage collector to go through, and with them whatever else the process has.
@@ -38,7 +38,7 @@ class RowsOf(Sequence[Row]):
 
     @classmethod
     def read(cls, writer: str | None, found: Iterable[tuple[Any, ...]]) -> RowsOf:
-        """Those that a statement finds."""
+        """Build the rows from a statement's result."""
         return cls(writer, *zip(*found, strict=True))
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class RowsOf(Sequence[Row]):
 
 
 def as_rows(found: Iterable[Sequence[Any]]) -> list[Row]:
-    """Rows with their tags, from ids and the columns that `ROW_COLUMNS` names; None for what another program wrote."""
+    """Build rows from ids and the columns of `ROW_COLUMNS`. A row of another program has no tag."""
     names: dict[bytes | None, str] = {None: "", b"": ""}
     rows = []
     for ref, data, writer, ordinal, replaces in found:
@@ -89,7 +89,7 @@ def part_of(session_id: str, rows: Sequence[tuple[bytes, Tag]]) -> Part:
 
 
 def write_all(db: sqlite3.Connection, statement: Callable[[int], str], width: int, values: Sequence[Any]) -> int:
-    """Do a statement for all rows of so many values; gives the id of the first row that it inserted, if it did."""
+    """Execute a statement for all rows of `width` values; return the id of the first inserted row."""
     parts = chunks(len(values) // width)
     if len(parts) == 1:
         size = parts[0][1]
@@ -102,7 +102,7 @@ def write_all(db: sqlite3.Connection, statement: Callable[[int], str], width: in
 
 
 def insert(db: sqlite3.Connection, sql: Statements, parts: Sequence[Part]) -> int:
-    """Insert rows of several sessions; gives the id of the first. Ids are consecutive: nobody else writes now."""
+    """Insert rows of several sessions; return the first id. Ids are consecutive, since there is no other writer."""
     values: list[Any] = []
     try:
         for session_id, records, writer, ordinal, tags in parts:
@@ -122,7 +122,7 @@ def insert(db: sqlite3.Connection, sql: Statements, parts: Sequence[Part]) -> in
 
 
 def _insert_each(db: sqlite3.Connection, sql: Statements, parts: Sequence[Part]) -> int:
-    """As `insert`, for rows that stand in for a generation, or are no text."""
+    """As `insert`, for rows with a replaced generation or with invalid text."""
     first = 0
     for session_id, records, writer, start, tags in parts:
         for data, tag in NewRows(records, writer, start) if tags is None else zip(records, tags, strict=True):

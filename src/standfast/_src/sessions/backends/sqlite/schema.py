@@ -1,14 +1,14 @@
-"""The tables of one database file, and how an older file becomes a current one.
+"""Tables of a database file, and the upgrade of an older file.
 
-The sessions and messages tables and their index are the OpenAI Agents SDK's, to the letter; what standfast adds are
+The sessions and messages tables and their index are the OpenAI Agents SDK's, to the letter; what standfast adds is
 nullable columns that the SDK never names, an index over two of them, and further tables beside them, named after the
-messages table so that several pairs can share a file. There are no triggers, and nothing is derived from a number that
-only standfast keeps.
+messages table so that several pairs can share a file. There is not a single trigger, and nothing is derived from a
+number that only standfast keeps.
 
 What a session is made of: its rows are the messages, its incarnation (`epoch`) and its place in the listing
 (`changed`) are columns of its row, kept generations are in the archive, and everything else is a cell.
 
-All that is missing is made in one BEGIN IMMEDIATE, by whoever comes first (A9). A file of a newer release is refused
+All that is missing is made in one BEGIN IMMEDIATE, by the first process (A9). A file of a newer release is refused
 before anything is changed.
 """
 
@@ -38,21 +38,21 @@ OLDEST = 2
 
 
 class TablesBeside(Protocol):
-    """Another program's tables that say something of a pair's rows, so that they must follow them.
+    """Another program's tables about a pair's rows, which must follow every change.
 
-    Everything is called inside the transaction of whoever opens, changes or looks.
+    Every method is called inside the caller's open transaction.
     """
 
     def is_ready(self, db: sqlite3.Connection, tables: Tables) -> bool:
-        """Whether they are as they must be."""
+        """Return whether the tables have the required form."""
         ...
 
     def prepare(self, db: sqlite3.Connection, tables: Tables) -> None:
-        """Make them so, or raise what says why not."""
+        """Give the tables the required form, or raise an error with the reason."""
         ...
 
     def follow(self, db: sqlite3.Connection, tables: Tables, session_id: str) -> None:
-        """Rows of the session have come, gone or moved."""
+        """Update after rows of the session were added, removed or moved."""
         ...
 
     def forget(self, db: sqlite3.Connection, session_id: str) -> None:
@@ -60,13 +60,13 @@ class TablesBeside(Protocol):
         ...
 
     def cells(self, db: sqlite3.Connection, session_id: str, prefix: str) -> Mapping[str, Cell]:
-        """What they say that is shown as cells whose names begin so."""
+        """Return the tables' contents as cells with names of a given prefix."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The names of one pair of tables and of what belongs to it. All are quoted wherever they are used.
+    """Names of a pair of tables and of the tables and indexes beside them. All are quoted in SQL.
 
     `Tables.of` gives the same object for the same names, so that looking one up compares no strings.
     """
@@ -77,13 +77,15 @@ class Tables:
 
     @staticmethod
     def of(sessions: str, messages: str, beside: TablesBeside | None = None) -> Tables:
-        """The pair of these names, checked, with what has to follow it."""
+        """Return the pair of the names, checked, with its follower."""
         made = Tables(sessions, messages, beside)
         made.check()
         return _known.setdefault((sessions, messages, beside), made)
 
     def check(self) -> None:
-        """Refuse names that are no identifiers, or that would meet each other or a table of standfast's own (A15)."""
+        """Refuse invalid identifiers, and names that collide with each other or with a table of
+        standfast's own (A15).
+        """
         check_table_names(self.sessions, self.messages)
         taken = [VERSIONS_TABLE, f"idx_{self.messages}_session_id", *(self.own(kind) for kind in _OWN)]
         names = [name.lower() for name in (self.sessions, self.messages, *taken)]  # SQLite ignores case in names
@@ -94,12 +96,12 @@ class Tables:
             )
 
     def own(self, kind: str) -> str:
-        """The name of a table or index that standfast adds for this pair."""
+        """Return the name of a table or index added by standfast for the pair."""
         return f"{self.messages}_standfast_{kind}"
 
     @cached_property
     def key(self) -> str:
-        """What this pair is called in the table of versions."""
+        """Name of the pair in the table of versions."""
         return f"{self.sessions}/{self.messages}".lower()
 
 
@@ -114,7 +116,7 @@ def quote(name: str) -> str:
 
 
 def label_value(prefix: str, label: str) -> str:
-    """The SQL expression of a label's value; the index over one of them is used only by the very same expression."""
+    """Return the SQL expression of a label's value. An index on a label is used only by the very same expression."""
     assert _LABEL.match(label), label
     return f"json_extract({prefix}labels, '$.{label}')"
 
@@ -128,7 +130,7 @@ WAITS = f"{label_value('', 'status')} IN {WAITING}"
 
 
 def _peer_tables(db: sqlite3.Connection, tables: Tables) -> None:
-    """The SDK's own tables and index, where they are not there yet."""
+    """Create the SDK's own tables and index if missing."""
     sessions, messages = quote(tables.sessions), quote(tables.messages)
     db.execute(
         f"CREATE TABLE IF NOT EXISTS {sessions} (session_id TEXT PRIMARY KEY, "
@@ -144,10 +146,11 @@ def _peer_tables(db: sqlite3.Connection, tables: Tables) -> None:
 
 
 def _own_columns(db: sqlite3.Connection, tables: Tables) -> None:
-    """Who wrote a row and as which of theirs, and which generation it stands in for; a session's incarnation, how often
-    its middle changed, its place in the listing, the newest row there was then, and what the listing shows.
+    """Add standfast's columns. A row gets its writer, its number and the generation replaced by the row. A session gets
+    its incarnation, its edition, its place in the listing, the newest row at the time, and its labels.
 
-    NULL: somebody who does not say; none, it was appended; one that standfast has not written to.
+    NULL in a row's columns: an unknown writer; no replaced generation, the row was appended. NULL in a session's
+    columns: standfast has not written to it.
     """
     columns = {
         tables.messages: (("writer", "TEXT"), ("ordinal", "INTEGER"), ("replaces", "INTEGER")),
@@ -213,7 +216,7 @@ def make_own_tables(db: sqlite3.Connection, tables: Tables, *, temporary: bool =
 
 
 def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
-    """Number the sessions that were there before us, by their newest record: what is written from now on is newer."""
+    """Number the sessions older than our tables, by their newest record: every later write is newer."""
     sessions, messages = quote(tables.sessions), quote(tables.messages)
     (changed,) = db.execute(f"SELECT coalesce(max(standfast_changed), 0) FROM {sessions}").fetchone()
     found = db.execute(
@@ -228,7 +231,7 @@ def put_in_order(db: sqlite3.Connection, tables: Tables) -> None:
 
 
 def version_of(db: sqlite3.Connection, tables: Tables) -> int:
-    """The version this pair of tables has in the file; 0 where standfast has not been yet."""
+    """Return the version of the pair of tables in the file; 0 before standfast's first use."""
     _refuse_views(db, tables)
     version = _version_in(db, VERSIONS_TABLE, tables)
     if version >= SQLALCHEMY_VERSION:
@@ -258,7 +261,7 @@ def _version_in(db: sqlite3.Connection, versions: str, tables: Tables) -> int:
 
 
 def _refuse_views(db: sqlite3.Connection, tables: Tables) -> None:
-    """Refuse a view where a table belongs: whatever it is made of would be run, and it may have no end."""
+    """Refuse a view in place of a table: its query would be executed, and might never end."""
     names = [VERSIONS_TABLE, tables.sessions, tables.messages, *map(tables.own, _OWN)]
     marks = ", ".join("?" * len(names))
     there = f"SELECT name FROM main.sqlite_master WHERE type = 'view' AND name COLLATE NOCASE IN ({marks})"
@@ -291,7 +294,7 @@ def migrate(db: sqlite3.Connection, tables: Tables) -> bool:
 
 
 def is_current(db: sqlite3.Connection, tables: Tables) -> bool:
-    """Whether nothing is left to make for this pair of tables."""
+    """Return whether the pair of tables needs no change."""
     if version_of(db, tables) < _choose_version():
         return False
     return tables.beside is None or tables.beside.is_ready(db, tables)

@@ -1,4 +1,4 @@
-"""Tables that were only made to try something: finding them and dropping them, under the lock that writers share."""
+"""Cleanup of trial tables: finding and dropping tables by prefix, under the lock shared by writers."""
 
 # ruff: noqa: S608 — a table name cannot be bound; these come from the file itself and are quoted
 from __future__ import annotations
@@ -14,14 +14,14 @@ PAUSE_S = 0.02
 
 
 def tables_beginning(db: sqlite3.Connection, begins: str) -> list[str]:
-    """The names of the tables that begin so; an index or a table of SQLite's own is none of them."""
+    """Return the names of the tables with a prefix, without indexes and SQLite's own tables."""
     rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     names = [row[0].decode(errors="replace") if isinstance(row[0], bytes) else row[0] for row in rows]
     return [name for name in names if name.startswith(begins)]
 
 
 def drop_tables(path: str, begins: str, timeout_s: float) -> None:
-    """Drop every table whose name begins so, and what the file's table of layouts says of them, in one transaction."""
+    """Drop every table with a prefix, and its entries in the file's table of layouts, in a single transaction."""
     deadline = time.monotonic() + timeout_s
     lock = database_file.CheckpointLock(path)
     with contextlib.closing(database_file.connect(path)) as db, contextlib.closing(lock):

@@ -1,4 +1,4 @@
-"""What stands beside a database file, and how it can be read without making anything (`read_only` says why)."""
+"""Files beside a database file, and the way of reading without creating any (see `read_only`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TICK_S = 0.02
 
 
 class SidecarFiles(NamedTuple):
-    """What a file and what stands beside it look like from outside. Equal: nothing was written in between."""
+    """Outside view of a file and its sidecar files. Equal views mean no write in between."""
 
     device: int
     inode: int
@@ -27,7 +27,7 @@ class SidecarFiles(NamedTuple):
     journal_bytes: int | None
 
     def how(self) -> How:
-        """How the file can be read without making anything."""
+        """Return the way to read the file without creating anything."""
         if self.log_bytes is not None and self.has_memory:
             return "ro"
         if self.log_bytes:
@@ -35,12 +35,14 @@ class SidecarFiles(NamedTuple):
         return "ro" if self.journal_bytes else "immutable"
 
     def is_fresh(self) -> bool:
-        """Whether the file changed so recently that a further change might not show."""
+        """Return whether the file changed so recently that a further change might not show."""
         return -1.0 < time.time() - self.changed_ns / 1e9 < TICK_S
 
 
 def find_sidecars(path: str) -> SidecarFiles:
-    """What is there now; raises StoreNotFoundError, or what says that it is no file."""
+    """Inspect the file and its sidecar files; raise StoreNotFoundError, or the error for a path without a readable
+    file.
+    """
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -58,7 +60,7 @@ def find_sidecars(path: str) -> SidecarFiles:
 
 
 def check_file(path: str) -> None:
-    """Raise if this is a folder, or a file that this process may not read."""
+    """Raise for a folder, or a file without read permission."""
     if os.path.isdir(path):
         raise NotADatabaseError(f"{path!r} is a folder", "Give the path of the database file in it.")
     if not os.access(path, os.R_OK):

@@ -1,7 +1,7 @@
-"""SQLite's errors in standfast's words, each with what to do about it.
+"""Translation of SQLite's errors, each with a remedy.
 
 `translate_error` is the only place that looks at SQLite's error codes. A commit that failed while its pages were being
-synced is the one case where nobody can say what a crash would bring back; `in_commit` marks it.
+synced is the one case with an unknown outcome after a crash; `in_commit` marks it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ _PRIMARY = 0xFF  # an extended code keeps its primary code in the low byte
 
 
 def primary_code(error: BaseException) -> int:
-    """SQLite's primary result code of an error; 0 where there is none."""
+    """Return SQLite's primary result code of an error, or 0."""
     code = getattr(error, "sqlite_errorcode", None)
     return code & _PRIMARY if isinstance(code, int) else 0
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another connection stood in the way, so that trying again may work."""
+    """Return whether another connection held a lock, so that a retry may succeed."""
     return primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether trying again would fail in the same way: a table is gone or another one, or it is no fault of a store."""
+    """Return whether a retry would fail the same way: a table was deleted or replaced, or the fault is outside the
+    store.
+    """
     if isinstance(error, sqlite3.Error):
         return primary_code(error) in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
     return not isinstance(error, StoreError | OSError)
@@ -111,7 +113,7 @@ def _cannot_open(path: str, said: str) -> StoreError:
 
 
 def replaced_file(path: str) -> StoreUnavailableError:
-    """The error of every operation on a file that is no longer the one that was opened."""
+    """Build the error for operations on a replaced or deleted file."""
     return StoreUnavailableError(
         f"{path!r} was deleted or replaced while it was open; nothing more is written to what it was",
         "Put the file back or accept the new one, then close these sessions and open new ones.",

@@ -61,16 +61,16 @@ class SQLiteSession(StoredSession):
         self.sessions_table, self.messages_table = sessions_table, messages_table
         self.file_mode = _checked_mode(file_mode)
         self._tables = Tables.of(sessions_table, messages_table)
-        # Where a relative path leads is decided now, as with the SDK, and not by where the process has gone since.
+        # A relative path is resolved now, as with the SDK, so that a later `chdir` does not matter.
         self._path = None if _checked_path(db_path) == database_file.MEMORY else os.path.abspath(db_path)
         self._found: FileExecutor | MemoryExecutor | None = None
 
     def close(self) -> Coroutine[Any, Any, None]:
-        """Close this session object, now; awaiting the result is allowed and not needed."""
+        """Close the session object at once; awaiting the result is allowed and not needed."""
         done = super().close()
         with registry_lock:
             found, self._found = self._found, None
-        if isinstance(found, FileExecutor):  # a store in memory is gone with the last session that refers to it
+        if isinstance(found, FileExecutor):  # a store in memory ends with the last session that refers to it
             found.close()
         return done
 
@@ -78,7 +78,7 @@ class SQLiteSession(StoredSession):
         return self._found or self._engine()
 
     def _engine(self) -> FileExecutor | MemoryExecutor:
-        """Whoever leads to the file's engine, or to the private database."""
+        """Return the executor of the file's engine, or of the private database."""
         with registry_lock:
             self._check_open()
             if self._found is None:
@@ -102,7 +102,7 @@ class SQLiteSession(StoredSession):
         return made
 
     def _share_with(self, made: SQLiteSession) -> None:
-        """Let another session object of the same store use the same private database, if it is one."""
+        """Share a private database with another session object of the same store."""
         if self._path is None:
             made._found = self._engine()
 
@@ -112,7 +112,7 @@ class SQLiteSession(StoredSession):
         return (os.path.realpath(self._path), self._tables)
 
     def _check_id(self, session_id: str) -> str:
-        """The id, if SQLite can hold it exactly (A18)."""
+        """Return the id if SQLite can store the exact text (A18)."""
         found = check_session_id(session_id)
         if not is_name(found):
             raise InvalidSessionIdError(
@@ -129,7 +129,7 @@ class SQLiteSession(StoredSession):
 
 
 def _checked_path(path: object) -> str:
-    """The path as text; raises what says which paths there are."""
+    """Return the path as text; refuse unusable paths with a remedy."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise SettingTypeError(f"db_path is {describe_type(path)}", "Give a str or a pathlib.Path.")
     text = os.fspath(path)
@@ -147,7 +147,7 @@ def _checked_path(path: object) -> str:
 
 
 def _is_path(text: str) -> bool:
-    """Whether the system can have a file of that name."""
+    """Return whether the system can name a file so."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:

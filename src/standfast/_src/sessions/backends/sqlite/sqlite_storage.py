@@ -1,4 +1,4 @@
-"""Looking and changing, inside one transaction: what the port asks of a store, in SQL.
+"""Reads and changes of the storage port within a transaction, in SQL.
 
 The steps of a group are done one after the other, and written with as few statements as one step needs.
 """
@@ -38,14 +38,14 @@ NEWEST_MAX = 256
 
 
 class Transaction(ReadQueries):
-    """A `Store` for as long as a transaction is open. Begun and ended by whoever makes one.
+    """Implementation of `Store` for the duration of a transaction, begun and ended by the caller.
 
-    It may be used again in a later transaction of its connection (`again`), if the one before was committed and nobody
-    else has committed since.
+    It may be used again in a later transaction of its connection (`again`), if the one before was committed and no
+    other connection has committed since.
 
     Rows to add, cells to put and names to touch are written together: at the end of each step, or, while `together`,
     not before something must be read that they are part of. Ids of rows that are not written yet are known, because
-    nobody else writes now.
+    there is no other writer.
     """
 
     loses_answers = False
@@ -93,7 +93,7 @@ class Transaction(ReadQueries):
     # writes does for a turn. Neither does anything where a plan must be carried out, and says so.
 
     def append(self, wanted: Append) -> str | None:
-        """Do an append that goes straight on (`plain_append`): where the live rows end then."""
+        """Do a plain append (`plain_append`) and return the mark of the live rows; None if a plan is needed."""
         batch, state = wanted.batch, self._states.get(wanted.name)
         cell = WRITER + batch.writer
         if state is None or cell not in state.cells:
@@ -106,7 +106,7 @@ class Transaction(ReadQueries):
         return state.mark
 
     def add(self, wanted: Add) -> bool:
-        """Do an `add` of rows that are nobody's in particular: whether it was done."""
+        """Do an `add` of rows without a writer; return whether done."""
         state = self._states.get(wanted.name)
         if state is None or wanted.lane is not None or not self._is_plain(state):
             return False
@@ -114,7 +114,7 @@ class Transaction(ReadQueries):
         return True
 
     def _is_plain(self, state: State) -> bool:
-        """Whether adding to this session takes nothing but rows, cells and a touch."""
+        """Return whether adding to a session takes nothing but rows, cells and a touch."""
         return bool(state.epoch and self._changed) and self._beside is None
 
     def _add(self, state: State, data: Sequence[bytes], writer: str, start: int, put: Mapping[str, bytes]) -> None:
@@ -128,7 +128,7 @@ class Transaction(ReadQueries):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write what several steps have in common at once, at the end."""
+        """Combine the writes of several steps, and write them at the end."""
         self._is_together = True
         try:
             yield
@@ -137,7 +137,7 @@ class Transaction(ReadQueries):
             self._is_together, self._foreseen = False, ()
 
     def flush(self) -> None:
-        """Write what was put off."""
+        """Write the postponed changes."""
         if not self._is_unwritten:
             return
         self._is_unwritten = False
@@ -175,7 +175,7 @@ class Transaction(ReadQueries):
         return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
 
     def _do(self, change: KeyUpdate, state: State) -> State:
-        """Do one change: what moves rows at once, the rest when it is written. Gives what is known of its name then."""
+        """Apply a change: moves of rows at once, the rest when flushed. Return the name's resulting state."""
         name, push, is_touched = change.name, change.push, change.touch
         is_moved = change.drop or change.arrange or change.back or change.load
         if is_moved or change.sweep or change.remove or change.wipe is not None:
@@ -212,7 +212,7 @@ class Transaction(ReadQueries):
         return state
 
     def _touch_later(self, kind: Kind, state: State) -> None:
-        """Move a name on when names are written; it comes behind those that were touched before."""
+        """Postpone a name's touch; the name goes behind all names touched before."""
         self._is_unwritten = True
         touched = self._touched[kind]
         touched.pop(state, None)
@@ -225,7 +225,7 @@ class Transaction(ReadQueries):
         self._known_bytes += len(value)
 
     def _push(self, state: State, part: Part) -> None:
-        """Add rows behind the live ones, now or when they are written: the ids that they will have are known."""
+        """Add rows behind the live rows, now or when flushed: their future ids are known."""
         first = self._last_id + 1
         if first == 1:  # which ids come next is known once some were given
             first = insert(self.db, self._sql, [part])
@@ -238,7 +238,7 @@ class Transaction(ReadQueries):
         state.newest = self._seen = self._last_id = first + len(part[1]) - 1
 
     def _follow(self, change: KeyUpdate, beside: TablesBeside) -> None:
-        """Bring what another program says of messages up to date with them."""
+        """Update another program's tables about messages."""
         self.flush()
         if change.name.kind == "session":
             if change.remove or change.wipe is not None:
@@ -247,12 +247,12 @@ class Transaction(ReadQueries):
                 beside.follow(self.db, self._sql.tables, change.name.id)
 
     def _move(self, change: KeyUpdate, state: State) -> None:
-        """Do what concerns rows that are there."""
+        """Apply a change to stored rows."""
         session_id, self._last_id = change.name.id, 0
         before, state.before_newest = state.before_newest, None
         is_only_dropped = change.arrange is None and not change.back and change.load is None
         if not is_only_dropped or state.created is None:
-            self._doubtful.add(change.name)  # nothing is done so often that it pays to know what stands then
+            self._doubtful.add(change.name)  # too rare to be worth knowing the resulting state
         if change.drop:
             self._drop(session_id, state, change.drop, before)
         if is_only_dropped:
@@ -309,7 +309,7 @@ class Transaction(ReadQueries):
         self._doubtful.add(name)
 
     def _read_ends(self, session_id: str, state: State, *, has_first: bool = False) -> None:
-        """Find out where the live rows begin and end; `has_first`: the first one is still there."""
+        """Read the ends of the live rows; `has_first`: the first row is unchanged."""
         if has_first:
             state.newest = self.db.execute(self._sql.newest_of, (session_id,)).fetchone()[0]
         else:
@@ -317,7 +317,7 @@ class Transaction(ReadQueries):
             state.first, state.newest = first or 0, newest or 0
 
     def _arrange(self, session_id: str, state: State, arrange: Arrange) -> None:
-        """Put copies of all that stays live behind what was live, keep what is to be kept, then remove what was live.
+        """Append copies of all rows that stay live, keep the rows to archive, then remove the previous live rows.
 
         Everything gets a new id: the SDK reads by id. The database copies by itself; rows pass through Python only
         where they are new.
@@ -341,7 +341,7 @@ class Transaction(ReadQueries):
         self._seen = max(self._seen, state.newest)
 
     def _range(self, session_id: str, part: Range) -> dict[str, Any]:
-        """The values of a statement that copies rows; live ones only up to the newest there was before the step."""
+        """Return the values of a copying statement; live rows only up to the newest row before the step."""
         source = session_id if part.of is None else part.of.id
         upto = BEYOND if part.upto is None else part.upto
         if not part.box:
@@ -351,7 +351,7 @@ class Transaction(ReadQueries):
         return number_values(source, part.box, part.after or 0, upto, session_id, part.replaces)
 
     def _put_back(self, session_id: str, state: State, row: Row) -> None:
-        """Insert a row under its own id, or, where others have come behind it, under a new one and those again."""
+        """Insert a row under its own id; if newer rows exist, insert the row and copies of them under new ids."""
         db, sql = self.db, self._sql
         free = state.newest < row.ref
         writer, ordinal, replaces = (None, None, None) if row.tag is None else row.tag
@@ -362,12 +362,14 @@ class Transaction(ReadQueries):
             db.execute(sql.live_to_live, number_values(session_id, 0, row.ref, old, session_id, None))
             db.execute(sql.delete_rows, (session_id, row.ref, old))
         self._read_ends(session_id, state)
-        if state.newest > self._seen:  # without a place of its own in the order: putting back is no change
+        if state.newest > self._seen:  # without a place of its own in the order: putting back is not a change
             self._seen = state.newest
             db.execute(sql.see, (self._seen,))
 
     def _begin(self, name: Name, state: State) -> None:
-        """Begin an incarnation: what was put since the last one ended belongs to it, what was archived does not."""
+        """Begin an incarnation: cells put since the last incarnation belong to the new one;
+        archived rows are deleted.
+        """
         epoch = f"{now_text(self._now)}-{os.urandom(4).hex()}"
         state.epoch = epoch.encode()
         self.db.execute(self._sql.rename_epoch, (epoch, state.owner, ""))
@@ -393,7 +395,7 @@ class Transaction(ReadQueries):
         self._doubtful.add(change.name)
 
     def _touch(self, kind: Kind, touched: Collection[State]) -> None:
-        """Move these names on: the last of them comes first in a listing."""
+        """Advance the names' times and change numbers; the last name then leads the listing."""
         now = now_text(self._now)
         now_bytes = now.encode()
         ids, newest = [state.id for state in touched], self._newest.get(kind, [])
@@ -425,7 +427,8 @@ class Transaction(ReadQueries):
     def _stay_first(
         self, kind: Kind, touched: Collection[State], ids: Sequence[str], now: str, now_bytes: bytes
     ) -> bool:
-        """Move on names that stand first already, in this very order; False, with nothing done, if more is to be said.
+        """Advance names that already lead the listing in the same order; return False, with nothing done, if more must
+        change.
 
         Their numbers are left alone, and with them every index over those: half of what a touch costs. One session
         that is written again and again is such a case, and so are many that take turns.
@@ -455,7 +458,7 @@ class Transaction(ReadQueries):
     # --- the order of changes ------------------------------------------------------------------------------
 
     def _put_in_order(self) -> None:
-        """Before the first change: what other programs have written since our last one comes before it in a listing."""
+        """Number the writes of other programs since our last change, ahead of our next change."""
         changed, seen, self._seen = listing.order(self.db, self._sql)
         if self._seen > seen:
             self._newest.pop("session", None)
@@ -472,6 +475,6 @@ class Transaction(ReadQueries):
         return listing.page(self.db, self._sql, kind, after, limit, labels)
 
     def count(self, kind: Kind) -> int:
-        """How many names of a kind there are."""
+        """Count the names of a kind."""
         self.flush()
         return int(self.db.execute(self._sql.count(kind)).fetchone()[0])

@@ -28,7 +28,7 @@ ROW_COLUMNS = "message_data, standfast_writer, standfast_ordinal, standfast_repl
 
 
 def number_values(*values: object) -> dict[str, Any]:
-    """Values for a statement that names them by number. (`?1` would do, but Python 3.12.0 to 3.12.3 warn of it.)"""
+    """Number a statement's values. (`?1` would do, but Python 3.12.0 to 3.12.3 warn about it.)"""
     return {str(place): value for place, value in enumerate(values, 1)}
 
 
@@ -44,13 +44,13 @@ def chunks(count: int) -> tuple[tuple[int, int], ...]:
 
 
 def _build_insert(begin: str, width: int, end: str, count: int) -> str:
-    """A statement that inserts so many rows of so many values."""
+    """Build a statement to insert `count` rows of `width` values."""
     row = f"({', '.join('?' * width)})"
     return f"{begin} {', '.join([row] * count)} {end}"
 
 
 def _among_these(begin: str, count: int) -> str:
-    """A statement about those whose name is one of so many."""
+    """Build a statement about the rows with a name among `count` names."""
     return f"{begin} IN ({', '.join('?' * count)})"
 
 
@@ -61,13 +61,13 @@ def _build_select(messages: str, columns: str, of_writer: bool, order: str) -> s
 
 
 def _among(names: str, select: str, count: int) -> str:
-    """A statement that looks up so many things, each known by its place and these names."""
+    """Build a statement to look up `count` things, each by its place and names."""
     values = f", {', '.join('?' * (names.count(',') + 1))})"
     return f"WITH n(place, {names}) AS (VALUES {', '.join(f'({place}{values}' for place in range(count))}) {select}"
 
 
 class Statements:
-    """The statements of one pair of tables."""
+    """SQL statements of a pair of tables."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -100,7 +100,7 @@ class Statements:
             "ON CONFLICT (session_id) DO UPDATE SET standfast_edition = excluded.standfast_edition"
         )
         self.session_times = f"SELECT created_at, updated_at, standfast_labels FROM {s} WHERE session_id = ?"
-        # By the row and not by the id that was read: another program may have stored one that is no text.
+        # By the row and not by the id that was read: another program may have stored an id that is not a text.
         self.adopt = (
             f"UPDATE {s} SET standfast_changed = ?, standfast_seen = ? "
             f"WHERE session_id = (SELECT session_id FROM {m} WHERE id = ?)"
@@ -123,7 +123,7 @@ class Statements:
         self._of_many(m, c, session_states, run_states)
 
     def _of_many(self, m: str, c: str, session_states: str, run_states: str) -> None:
-        """Statements for as many rows as they are called with."""
+        """Build the statements for a variable number of rows."""
         self.states: dict[Kind, Callable[[int], str]] = {
             "session": cache(partial(_among, "id", session_states)),
             "run": cache(partial(_among, "id", run_states)),
@@ -170,7 +170,7 @@ class Statements:
             f"SELECT position, {ROW_COLUMNS} FROM {a} WHERE session_id = ? AND generation = ? AND position < ? "
             "AND (? IS NULL OR standfast_writer = ?) ORDER BY position DESC LIMIT ?"
         )
-        # :6 is what `replaces` becomes, NULL to leave it; a row without a tag then becomes one of nobody in particular.
+        # :6 is what `replaces` becomes, NULL to leave it; a row without a tag then gets a tag with an empty writer.
         moved = (
             "message_data, created_at, CASE WHEN :6 IS NULL THEN standfast_writer ELSE coalesce(standfast_writer, '') "
             "END, standfast_ordinal, coalesce(:6, standfast_replaces)"
@@ -210,7 +210,7 @@ class Statements:
         self.rename_epoch = f"UPDATE {c} SET epoch = ? WHERE owner = ? AND epoch = ?"
 
     def delete_cells_but(self, prefix_count: int) -> str:
-        """Remove a name's cells but for those that begin with one of so many prefixes."""
+        """Build the removal of a name's cells, except names with any of `prefix_count` prefixes."""
         kept = "".join(" AND substr(name, 1, length(?)) <> ?" for _ in range(prefix_count))
         return f"DELETE FROM {self.cells} WHERE owner = ?{kept}"
 
@@ -227,21 +227,23 @@ class Statements:
         )
 
     def set_labels(self, kind: Kind) -> str:
-        """Change what a listing shows of a name and nothing else."""
+        """Build the update of a name's labels alone."""
         table, key, own = self._naming[kind]
         return f"UPDATE {table} SET {own}labels = ? WHERE {key} = ?"
 
     def delete_name(self, kind: Kind) -> str:
-        """Remove what a listing knows of a name."""
+        """Build the removal of a name from the listing."""
         table, key, _ = self._naming[kind]
         return f"DELETE FROM {table} WHERE {key} = ?"
 
     def count(self, kind: Kind) -> str:
-        """How many names there are."""
+        """Build the count of names."""
         return f"SELECT count(*) FROM {self._naming[kind][0]}"
 
     def build_listing(self, kind: Kind, labels: Mapping[str, str], *, numbered: bool) -> str:
-        """A page of names behind a change number, newest first, or of those without one behind an id."""
+        """Build the query for a page of names below a change number, newest first, or of unnumbered
+        names behind an id.
+        """
         table, key, own = self._naming[kind]
         where = f"{own}changed < ?" if numbered else f"{own}changed IS NULL AND {key} > ?"
         for label in labels:
@@ -259,5 +261,5 @@ class Statements:
 
 @lru_cache(maxsize=64)
 def statements(tables: Tables) -> Statements:
-    """The statements of this pair of tables, written once."""
+    """Return the statements of a pair of tables, built once."""
     return Statements(tables)

@@ -1,4 +1,4 @@
-"""Values as they are in the tables: times as text, records as bytes."""
+"""Stored form of values: times as text, records as bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOW_BYTES = len("2026-01-31 12:00:00.000000")
 
 
 def now_text(now: float) -> str:
-    """A time as SQLite and the SDK write it, in UTC, with microseconds."""
+    """Format a time as SQLite and the SDK do, in UTC, with microseconds."""
     seconds, part = divmod(now, 1)
     digits = str(1_000_000 + int(part * 1e6))  # a third less than a format with leading zeros
     return f"{_second_text(seconds)}.{digits[1:]}"
 
 
 def time_text(at: float | None) -> str | None:
-    """A time that was read elsewhere, to the microsecond; whole seconds as the SDK writes them."""
+    """Format a loaded time to the microsecond; whole seconds in the SDK's form."""
     if at is None:
         return None
     seconds, part = divmod(round(at * 1e6), 1_000_000)
@@ -36,12 +36,12 @@ def _second_text(seconds: float) -> str:
 
 
 def after_text(stored: bytes) -> str:
-    """A moment after a stored time: for a change where the clock is not past the one before it (A16)."""
+    """Return a moment after a stored time, for a change at which the clock has not advanced (A16)."""
     try:
         later = _as_time(stored.decode(errors="replace")) + timedelta(milliseconds=1)
         return later.strftime("%Y-%m-%d %H:%M:%S.%f")
     except ValueError:
-        return now_text(time.time())  # somebody else's notion of a time
+        return now_text(time.time())  # a time in another program's format
 
 
 @lru_cache(maxsize=256)
@@ -53,7 +53,7 @@ def as_seconds(value: object) -> float:
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         return _as_time(text).timestamp()
     except (ValueError, OverflowError):
-        return 0.0  # somebody else's notion of a time; not worth failing a listing
+        return 0.0  # a time in another program's format; not worth failing a listing
 
 
 @lru_cache(maxsize=4)
@@ -67,12 +67,12 @@ def _as_time(text: str) -> datetime:
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """Labels as they are stored: JSON whose values SQLite's own functions can read."""
+    """Encode labels for storage: JSON with values readable by SQLite's own functions."""
     return json.dumps({label: label_text(value) for label, value in labels.items()})
 
 
 def labels_in(stored: str | bytes | None) -> dict[str, str]:
-    """What `labels_text` was given."""
+    """Decode labels encoded by `labels_text`."""
     if not stored:
         return {}
     try:
@@ -80,7 +80,7 @@ def labels_in(stored: str | bytes | None) -> dict[str, str]:
     except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        return {}  # another program's: whoever needs a label says that it is missing
+        return {}  # another program's: the code that needs a label reports it as missing
     return {
         label: value.replace("\x1b0", "\0").replace("\x1b1", "\x1b")
         for label, value in found.items()
@@ -89,7 +89,7 @@ def labels_in(stored: str | bytes | None) -> dict[str, str]:
 
 
 def label_text(value: str) -> str:
-    """A label's value without NUL: SQLite's `json_extract` ends a text there, and another one would be found.
+    """Encode a label's value without NUL: SQLite's `json_extract` ends a text there, and would match other values.
 
     Half of a surrogate pair, which only a question can hold, becomes what no stored value is.
     """
@@ -98,15 +98,15 @@ def label_text(value: str) -> str:
 
 
 def as_text(value: object) -> str:
-    """A stored name for people to read; another program's may be no text, and is shown as well as it can be."""
+    """Decode a stored name for people; invalid text of another program is shown with escapes."""
     return value if isinstance(value, str) else as_bytes(value).decode(errors="backslashreplace")
 
 
 def as_number(value: object) -> int:
-    """A stored number; 0 where there is none, or another program has put something else."""
+    """Return a stored number; 0 for NULL or another program's value."""
     return value if type(value) is int else 0
 
 
 def as_bytes(value: object) -> bytes:
-    """A stored record as it is; another program may have put a number where text belongs."""
+    """Return a stored record as bytes; another program may have stored a number."""
     return value if isinstance(value, bytes) else str(value).encode()
