@@ -1,1 +1,1 @@
-"""For people who run standfast: a whole store by its URL, saved runs as data, and decisions without the agents."""
+"""Tools for operators: a store opened by its URL, saved runs as data, and decisions without the agents."""

@@ -1,8 +1,8 @@
-"""Deciding about a saved run, giving it up, and taking its session back: without any of its agents (B17).
+"""Decide, cancel and unlock saved runs without their agents (B17).
 
-A decision is saved under the run's revision, so that of two who decide at once the second is told. It is bound to the
-call, its tool, its arguments and its agent, as one made with the agents at hand is (C16): whoever resumes the run
-checks it against what they have. Whoever decides here does not go on with the run: it is `ready` until one does.
+A decision is saved under the run's revision, so that the second of two concurrent deciders is refused. It is bound to
+the call, its tool, its arguments and its agent, as one made with the agents at hand is (C16): the worker that resumes
+the run checks it against its own agents. Deciding does not continue the run: it is `ready` until a worker does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.rules.saved_runs import RunSave
 
 LEASE_S = 30.0
-# Deciding is two round trips. Whoever dies between them keeps others from the run for no longer than this.
+# Deciding is two round trips. An operator's process that dies between them blocks the run for no longer than this.
 
 TRIES = 5
 # Another's decision about another call of the run may come in between: then it is read and decided again.
@@ -49,7 +49,7 @@ async def decide(
     arguments: str | None = None,
     prepared_arguments: str | None = None,
 ) -> None:
-    """Save a decision about a call that waits; see `Store.decide`."""
+    """Save a decision about a waiting call; see `Store.decide`."""
     check_name(by)
 
     def is_as_shown(call: Call) -> bool:
@@ -87,7 +87,7 @@ async def _load_run(runs: StoredRunStore, run_id: str) -> SavedRun:
 
 
 def _require_parked(saved: SavedRun) -> Run:
-    """The run, if nobody is at it; raises what says why it cannot be decided about."""
+    """Return the run if no worker is at it; otherwise raise the reason against a decision."""
     run = decode_saved(saved)
     if run.is_closed:
         refuse_finished(run)
@@ -106,7 +106,7 @@ def _require_parked(saved: SavedRun) -> Run:
 
 
 async def save_run(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
-    """Save a run under the revision that it was loaded with."""
+    """Save a run under its loaded revision."""
     save = _save_of(run, saved)
     await runs.save_run(
         save.run_id,
@@ -126,7 +126,7 @@ def _save_of(run: Run, saved: SavedRun) -> RunSave:
 
 
 def check_name(by: object) -> None:
-    """Refuse a decision that does not say who decides."""
+    """Refuse a decision without a decider's name."""
     if not isinstance(by, str) or not by.strip():
         raise InvalidSettingError(f"{by!r} does not say who decides", "Give a name or an address as `by`.")
 
@@ -143,7 +143,7 @@ async def cancel(
     reason: str | None = None,
     take: bool = False,
 ) -> None:
-    """Give a saved run up: what waits is rejected, and its turn is stored whole; see `Store.cancel`."""
+    """Cancel a saved run: reject the waiting calls and store its turn whole; see `Store.cancel`."""
     check_name(by)
     text = f"This call was not approved: {by} cancelled the run" + (f" ({reason})." if reason else ".")
     if session is None:
@@ -169,7 +169,7 @@ async def cancel(
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:
-    """The run, read under the lease: whoever had it before has saved for the last time."""
+    """Load the run under the lease: the previous holder has saved for the last time."""
     saved = await _load_run(runs, run_id)
     run = decode_saved(saved)
     if run.is_closed:

@@ -1,4 +1,4 @@
-"""The work that waits in a store: runs for a worker, calls for a person. What one scales workers and alerts by."""
+"""Waiting work of a store: runs for a worker, calls for a person. A basis for scaling workers and for alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ BETWEEN_WORKERS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The runs that wait for a worker, the age of the oldest in seconds, and the calls that wait for a person."""
+    """Counts of the runs that wait for a worker and of the calls that wait for a person, and the oldest run's age in
+    seconds.
+    """
 
     runs_waiting: int
     oldest_s: float
@@ -30,7 +32,7 @@ class Backlog:
 async def look_at_backlog(
     url: str, runs: RunStore, worker_of: Callable[[str, str | None], Awaitable[RunWorker | None]]
 ) -> Backlog:
-    """Count the waiting work of a store, and report it as gauges where the program has set up OpenTelemetry."""
+    """Count the waiting work of a store, and report the counts as gauges if the program uses OpenTelemetry."""
     from standfast._src.tracing import opentelemetry_spans  # noqa: F401 — reports the measures below
 
     waiting, approvals, now = list[float](), 0, time.time()

@@ -1,9 +1,9 @@
 """Copying and moving sessions between stores, and into and out of files: whole, verified, and repeatable.
 
-Each session is read at one instant and brought in one step, so a target has it or has not. What broke off is repeated:
-what is there already is recognised, what has come at the source since is brought behind it. A run that could still act
-is left at its source and named; with `move` it is closed there before it can be resumed at the target
-(`_src.sessions.rules.snapshot` says how that survives a kill).
+Each session is read at one instant and brought in one step, so a target has it or has not. An interrupted copy is
+repeated: what is there already is recognised, and what has been added to the source since is brought behind it. A run
+that could still act is left at its source and named; with `move` it is closed there before it can be resumed at the
+target (`_src.sessions.rules.snapshot` says how that survives a kill).
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ from standfast._src.sessions.storage import Name
 from standfast._src.sessions.wrappers.branches.branch_rules import sessions_in
 
 LEASE_S = 10.0
-# Of a mover that was killed: whoever repeats the move waits for its end where nobody can tell that it is gone.
+# Of a mover that was killed: a repeated move waits for its end if the process's death cannot be proved.
 RECORDS_A_SECOND = 1000
 # What a target is at least expected to take in: a session comes in one step, and its deadline grows with it.
 
 TRIES = 20
-# How often a session is read again because somebody changed it in between: a copy waits for nobody, but gives up.
+# How often a session is read again because it was changed in between: a copy does not block writers, but gives up.
 
 Outcome = Literal["copied", "updated", "equal", "ahead"]
 Decision = Literal["whole", "rest", "anew", "equal", "ahead"]
@@ -75,10 +75,10 @@ AnyStore = Store | str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class SessionCopied:
-    """What became of one session.
+    """Result of copying a session.
 
-    `outcome`: copied (it was not there), updated (what came at the source since was brought), equal (it was there
-    already), ahead (it was there already and has gone on at the target, while the source has not).
+    `outcome`: copied (the session was missing), updated (later additions at the source were brought), equal (it was
+    there already), ahead (it was there already and has grown at the target, while the source has not).
     """
 
     session_id: str
@@ -103,7 +103,7 @@ class SessionCopied:
 
 @dataclass(frozen=True, slots=True)
 class SessionsCopied:
-    """What a copy has done, session by session, and which ones were refused and why."""
+    """Results of a copy, session by session, and the refused sessions with the reasons."""
 
     copied: list[SessionCopied] = field(default_factory=list)
     refused: list[tuple[str, StandfastError]] = field(default_factory=list)
@@ -111,7 +111,7 @@ class SessionsCopied:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """How far a copy has come."""
+    """Progress of a copy."""
 
     done: int
     total: int
@@ -130,16 +130,16 @@ async def copy_sessions(
     wait_s: float = 15.0,
     elsewhere: bool = False,
 ) -> SessionsCopied:
-    """Copy sessions to another store: these with their branches, or all, each whole and in one step, while in use.
+    """Copy the given sessions with their branches, or all sessions, to another store, each in one step and while in
+    use.
 
-    Stores are given as such, or by their URLs or paths; a file that is not there is made for the target. Each session
-    is read again at the target and compared. Repeating a copy that broke off goes on where it was, and brings what has
-    come since. Runs that could still act are left behind and named; with `move` they are closed at the source, in one
-    step with the last read of the session, and can be resumed at the target only. It waits `wait_s` for whoever holds
-    the session then. A run that was on its way to another target is refused, unless that one is gone for good
-    (`elsewhere`).
+    Stores are given as such, or by their URLs or paths; a missing file is made for the target. Each session is read
+    again at the target and compared. A repeated copy continues an interrupted one, and brings what was added since.
+    Runs that could still act are left behind and named; with `move` they are closed at the source, in one step with the
+    last read of the session, and can be resumed at the target only. A move waits up to `wait_s` for the lease of the
+    session. A run that was on its way to another target is refused, unless that target no longer exists (`elsewhere`).
 
-    One session that is refused (it is another one at the target, somebody holds it) does not end the copy: see
+    A refused session (the target has a different one, a worker holds the lease) does not end the copy: see
     `SessionsCopied.refused`. Raises StoreError if a store fails; what was copied stays, and the copy can be repeated.
 
         report = await copy_sessions("talks.db", "redis://localhost:6379/0", move=True)
@@ -157,7 +157,7 @@ async def copy_sessions(
             try:
                 done = await _Copying(here, there, session_id, wait_s, elsewhere).copied(move=move)
             except _OF_ONE_SESSION as error:
-                # Of a branch that nothing was stored on there is no session: what it is stands in the conversation's.
+                # A branch without stored items has no session: what it is is kept in the conversation's.
                 if session_id in asked or not isinstance(error, NotFoundError):
                     report.refused.append((session_id, error))
             else:
@@ -181,7 +181,7 @@ _OF_ONE_SESSION = (
 
 
 class _Copying:
-    """One session on its way from one store to another."""
+    """Transfer of a session from a source to a target."""
 
     def __init__(self, source: Store, target: Store, session_id: str, wait_s: float, elsewhere: bool) -> None:
         self._id, self._name = session_id, Name("session", session_id)
@@ -209,14 +209,14 @@ class _Copying:
             await there.close()
 
     async def _forget_arrived(self, here: StoredSession, there: StoredSession, seen: Picture) -> None:
-        """Finish an earlier move that was cut behind its last step at the target, whatever has happened there since."""
+        """Finish an earlier move interrupted after its last step at the target, whatever has happened there since."""
         if seen.moving:
             tokens = await there.looked(partial(brought_tokens, self._name))
             arrived = [one for one in seen.moving if one.run.token in tokens]
             await here.changed(partial(forget_moved, self._name, arrived))
 
     async def _check(self, there: StoredSession, seen: Picture) -> None:
-        """Refuse before anything is closed what the target would refuse behind it."""
+        """Refuse a session that the target would refuse, before any run is closed."""
         own(seen, seen.unfinished)
         decide_transfer(seen, await there.looked(partial(picture, self._name)), self._origin)
         for run in seen.unfinished:
@@ -237,7 +237,7 @@ _OUTCOMES: dict[Decision, Outcome] = {
 
 
 async def read_picture(session: StoredSession) -> Picture:
-    """The session as it is; raises NotFoundError if there is none."""
+    """Read a session whole; raise NotFoundError for a missing session."""
     seen = await session.looked(partial(picture, Name("session", session.session_id)))
     if seen is None:
         raise NotFoundError(f"there is no session {session.session_id!r}", "List them with Store.sessions().")
@@ -246,7 +246,7 @@ async def read_picture(session: StoredSession) -> Picture:
 
 
 def decide_transfer(seen: Picture, there: Picture | None, origin: str) -> Decision:
-    """What has to be brought for the target to have this session; raises SessionConflictError if it has another."""
+    """Decide the necessary transfer to the target; raise SessionConflictError if the target has a different session."""
     if there is None:
         return "whole"
     mine, theirs, note = digest_of(seen), digest_of(there), there.note
@@ -270,7 +270,7 @@ async def brought_to(
     note: ImportNote,
     allowed: dict[Decision, Outcome],
 ) -> tuple[Outcome, Brought | None]:
-    """Bring a session in one step; what it came to, and what the step did (None: there was nothing to do)."""
+    """Bring a session in one step; return the outcome and the step's effects (None: nothing to do)."""
     name = Name("session", seen.session_id)
     there.timeout_s = max(there.timeout_s, seen.item_count / RECORDS_A_SECOND)
     for _ in range(TRIES):
@@ -301,7 +301,7 @@ async def brought_to(
 async def reported(
     there: StoredSession, seen: Picture, note: ImportNote, outcome: Outcome, brought: Brought | None
 ) -> SessionCopied:
-    """What became of a session, with what the target has now compared to what was read."""
+    """Build the result of a transfer, after comparing the target with the source."""
     is_verified = outcome in ("equal", "ahead")
     if not is_verified and brought is not None:
         now = await there.looked(partial(picture, Name("session", seen.session_id)))
@@ -319,7 +319,7 @@ async def reported(
 
 
 def branches_of(seen: Picture) -> tuple[str, ...]:
-    """The ids of the sessions that a session's branches are kept in."""
+    """Return the session ids of a session's branches."""
     return tuple(sessions_in(seen.others.get(BRANCHES)))
 
 
@@ -327,7 +327,7 @@ def branches_of(seen: Picture) -> tuple[str, ...]:
 
 
 def check_target(seen: Picture, place: str, *, elsewhere: bool) -> None:
-    """Refuse to bring runs to a second target that are on their way to another: they may have arrived there."""
+    """Refuse runs already on their way to a different target: they may have arrived there."""
     for run, target in seen.moving:
         if target != place and not elsewhere:
             raise RunStateError(
@@ -339,7 +339,7 @@ def check_target(seen: Picture, place: str, *, elsewhere: bool) -> None:
 async def closed_runs(
     here: StoredSession, place: str, wait_s: float, check: Callable[[Picture], Awaitable[None]] | None = None
 ) -> Picture:
-    """Close the runs that could still act, in one step with the last read of the session; gives what was read.
+    """Close the runs that could still act, in one step with the session's last read; return the picture read.
 
     `moving` of it are the runs that have to arrive, those of an earlier attempt included.
     """
@@ -369,7 +369,7 @@ async def closed_runs(
 
 @asynccontextmanager
 async def ensure_open_store(store: AnyStore, *, read_only: bool = False, create: bool = False) -> AsyncIterator[Store]:
-    """The store itself, left open for its owner; or the one of that URL, for as long as this takes."""
+    """Yield a given store, left open for its owner, or open the store of a URL for the duration."""
     if isinstance(store, Store):
         yield store
         return
@@ -378,13 +378,13 @@ async def ensure_open_store(store: AnyStore, *, read_only: bool = False, create:
 
 
 def place_of(store: Store) -> str:
-    """What a store is known by to those who look for a move that broke off: its URL, without a password."""
+    """Return the identity of a store for finding interrupted moves: its URL without a password."""
     if store.backend == "sqlite":
         return "sqlite:" + os.path.realpath(parse_url(store.url).path)
     return store.url
 
 
 async def _all_ids(store: Store) -> list[str]:
-    """The ids of all sessions, the one that was changed longest ago first: so the target lists them in this order."""
+    """Return the ids of all sessions, the oldest change first, so that the target lists them in the same order."""
     found = await store.looked(partial(every, "session", {}))
     return [one.id for one in reversed(found)]

@@ -1,4 +1,4 @@
-"""Exit codes: how a command ended, told to the shell and in words.
+"""Exit codes: the end of a command, for the shell and in words.
 
 The one place that knows which error is which code. A command raises what its store raises; it returns DONE or FOUND.
 """
@@ -16,18 +16,18 @@ DONE, FOUND, USAGE, NOT_THERE, UNREACHABLE, REFUSED, BROKE_OFF, DEFECT, INTERRUP
 
 
 class UsageError(CallerError, ValueError):
-    """A command line that cannot be understood."""
+    """Invalid command line."""
 
 
 class RefusedError(CallerError):
-    """Something that is not done as it was asked for, or that a person did not agree to; nothing was changed."""
+    """Refusal by a rule or by a person; nothing was changed."""
 
 
 class BrokeOffError(StandfastError):
-    """Work that stopped in the middle and can be repeated: what was done stays, the rest is done the next time."""
+    """Interrupted work that can be repeated: finished parts stay, and a repetition does the rest."""
 
 
-# The first that fits counts: what is special stands before what is general.
+# The first that fits counts: special types precede general ones.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
     (KeyboardInterrupt, INTERRUPTED),
     (UsageError, USAGE),
@@ -57,7 +57,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 
 def code_of(error: BaseException) -> int:
-    """The exit code of an error; DEFECT for one that nobody has thought of."""
+    """Return the exit code of an error; DEFECT for an unforeseen error."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BROKE_OFF
     for kind, code in CODES:
@@ -67,7 +67,7 @@ def code_of(error: BaseException) -> int:
 
 
 class Ending(NamedTuple):
-    """How a command failed: its exit code, what happened, and what to do about it."""
+    """Failure of a command: exit code, message and remedy."""
 
     code: int
     what: str
@@ -75,7 +75,7 @@ class Ending(NamedTuple):
 
 
 def ending_of(error: BaseException) -> Ending:
-    """What is to be said of an error."""
+    """Describe an error as the failure of a command."""
     code = code_of(error)
     if code == DEFECT:
         return Ending(code, f"a defect of standfast: {type(error).__name__}: {error}", "Please report it.")
@@ -93,7 +93,7 @@ def _explain(error: BaseException) -> str:
 
 
 def run_to_exit_code(ending: int | Coroutine[Any, Any, int]) -> int:
-    """The exit code of a command, which is carried out first where it is a coroutine."""
+    """Return the exit code of a command, after running a coroutine to its end."""
     if isinstance(ending, int):
         return ending
     import asyncio

@@ -1,7 +1,7 @@
 """The format of an exported session: JSON lines, one session in a file. See docs/reference/export-format.md.
 
 The first line names the schema and its version, and the last one counts the lines and holds a digest of them: a file
-that was cut or changed is noticed before anything of it is used. A record stands in its line as the bytes that were
+that was cut or changed is noticed before anything of it is used. The line of a record contains the bytes that were
 stored, so that what is read back is what was written, to the byte.
 
 The digest notices accidents, and an author can write any digest. A key makes the last line hold an HMAC too.
@@ -40,14 +40,14 @@ AT_ONCE = 1024
 # Lines that are written together: what a call of write costs does not count then, and memory stays small.
 
 KEY_BYTES_MIN = 16
-# A shorter key can be guessed from a file by whoever has one.
+# A shorter key can be guessed by anyone with a file.
 
 _SIGNS = b"standfast.session export\n"
 # Begins what is signed: a signature of something else made with the same key does not fit.
 
 
 def create_hmac(key: str | bytes | None) -> hmac.HMAC | None:
-    """Return what signs the lines of a file, fed with none yet; None without a key."""
+    """Create the signer of a file's lines, before the first line; None without a key."""
     if key is None:
         return None
     data = key.encode() if isinstance(key, str) else bytes(key)
@@ -63,7 +63,9 @@ def create_hmac(key: str | bytes | None) -> hmac.HMAC | None:
 
 
 def export_chunks(seen: Picture, moved: Sequence[RunPicture] = (), key: str | bytes | None = None) -> Iterator[bytes]:
-    """The file of a session, in pieces of many lines. `moved`: runs that could still act and go with it."""
+    """Yield the file of a session in pieces of many lines. `moved`: runs that could still act and
+    go with the session.
+    """
     known, count = blake2b(digest_size=DIGEST_BYTES), 0
     signed = create_hmac(key)
     for piece, lines in _pieces(seen, moved):
@@ -110,7 +112,7 @@ def _line(kind: str, values: Mapping[str, Any]) -> bytes:
 
 
 def _records(rows: Sequence[Stored], times: Sequence[float | None], where: bytes) -> Iterator[tuple[bytes, int]]:
-    """Lines of records, many at a time: the bytes of each record are put into its line as they are."""
+    """Yield lines of records, many at a time: the bytes of each record are copied unchanged into its line."""
     start = b'{"kind":"record",' + where
     names: dict[str, bytes] = {"": b""}
     for first in range(0, len(rows), AT_ONCE):
@@ -131,7 +133,7 @@ def _records(rows: Sequence[Stored], times: Sequence[float | None], where: bytes
 
 
 def embed(data: bytes) -> bytes:
-    """Stored JSON as part of a line: itself where that is a JSON object on one line, else a string that holds it."""
+    """Embed stored JSON in a line: unchanged if an object on one line, otherwise as a string."""
     if are_items([data]) and b"\n" not in data and b"\r" not in data:
         return data
     return json.dumps(data.decode()).encode()
@@ -239,7 +241,7 @@ _decode = msgspec.json.Decoder(_Origin | _Writer | _Cell | _Generation | _Record
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """What a file holds: the session, its runs, and whether the caller's key signed it."""
+    """Contents of a file: the session, its runs, and a flag for a valid signature with the caller's key."""
 
     picture: Picture
     """The session without any of its runs."""
@@ -310,7 +312,7 @@ def _check_signature(signed: hmac.HMAC, end: _End) -> None:
 
 
 class _Reading:
-    """What was read of a file so far."""
+    """Parser of a file, with everything read so far."""
 
     def __init__(self) -> None:
         self.header: _Header | None = None
@@ -409,7 +411,7 @@ class _Reading:
 
 
 def _extract(raw: msgspec.Raw) -> bytes:
-    """The bytes of a record, from its place in a line; raises ValueError for what no record is."""
+    """Return the bytes of a record from its place in a line; raise ValueError for an invalid record."""
     data = bytes(raw)
     if data.startswith(b'"'):
         text: str = json.loads(data)

@@ -1,4 +1,4 @@
-"""A session as Markdown, for people to read. It is not imported again: see `exporting` for that.
+"""Session as Markdown, for people to read. An import needs the format of `export_format`.
 
 Stored text is other people's: it is escaped, so that it shows what was said and makes no headings, links, images or
 HTML, and its control characters are shown as such.
@@ -23,7 +23,7 @@ _TICKS = re.compile(r"`+")
 
 
 async def session_markdown(store: AnyStore, session_id: str) -> str:
-    """A session as Markdown: who said what and when, which tools were called and what came back, what it cost.
+    """Return a session as Markdown: messages with authors and times, tool calls with results, and costs.
 
     print(await session_markdown("talks.db", "user-7"))
     """
@@ -88,12 +88,12 @@ def _title(item: Item) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that shows as it is in any Markdown."""
+    """Escape a text, so that any Markdown renders the text literally."""
     return _SPECIAL.sub(r"\\\1", _escape_controls(text.replace("\n", " ")))
 
 
 def fence_code(text: str) -> Iterator[str]:
-    """A block of code that nothing in it can end."""
+    """Yield a block of code with a fence longer than any inside."""
     fence = "`" * max(3, *(len(run) + 1 for run in _TICKS.findall(text)), 3)
     yield fence
     yield _escape_controls(text)
@@ -102,7 +102,7 @@ def fence_code(text: str) -> Iterator[str]:
 
 
 def _escape_controls(text: str) -> str:
-    """Without characters that control a terminal or the direction of writing."""
+    """Escape characters that control a terminal or the direction of writing."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -52,12 +52,12 @@ async def export_session(
     wait_s: float = 15.0,
     key: str | bytes | None = None,
 ) -> SessionCopied:
-    """Write a session to a file, with everything that makes it the same session, while it is in use.
+    """Write a session with all its state to a file, while in use.
 
     `file` is a path, or something open for writing bytes. Runs that could still act are left in the store and named;
-    with `move` they are closed there and go with the file, which must then be imported once: `move` takes a path. A
-    file that is there is written over only with `overwrite`. Only its owner can read a new one. `key` signs it: an
-    import with the same key keeps what people decided about calls. Raises NotFoundError if there is no such session.
+    with `move` they are closed there and go with the file, which must then be imported once: `move` takes a path. An
+    existing file is replaced only with `overwrite`. Only its owner can read a new one. `key` signs it: an import with
+    the same key keeps what people decided about calls. Raises NotFoundError for a missing session.
 
         done = await export_session("talks.db", "user-7", "user-7.jsonl")
         print(done.items, "records;", "left behind:", done.left)
@@ -81,7 +81,7 @@ async def export_session(
 async def _move_to_file(
     session: StoredSession, path: str, key: str | bytes | None, *, overwrite: bool, wait_s: float
 ) -> SessionCopied:
-    """Close the runs at the source, write them into the file, and forget them there when it is in its place."""
+    """Close the runs at the source, write them to the file, and delete them at the source once the file is in place."""
     place = f"file:{path}"
     before = await read_picture(session)
     check_target(before, place, elsewhere=False)
@@ -95,7 +95,7 @@ async def _move_to_file(
 
 
 def _holds(path: str, moving: Iterable[MovingRun]) -> bool:
-    """Whether a file is what an earlier attempt has written: it holds the very runs that are on their way there."""
+    """Return whether a file was written by an earlier attempt of a move: its runs are the moving ones."""
     wanted = {one.run.token for one in moving}
     try:
         return bool(wanted) and wanted <= {run.token for run in _read(path, None).runs}
@@ -118,7 +118,7 @@ async def import_session(
     accept_runs: bool = False,
     session_id: str | None = None,
 ) -> SessionCopied:
-    """Store a session that was exported, under its id, in one step; what would be stored is compared before that.
+    """Store an exported session under its id in one step, after comparing the prospective result with the file.
 
     A file touches the session of its own id only, or of `session_id`. A file that was cut, changed or written by a
     newer release is refused before anything is stored. So is a session that is there already, unless it is the very
@@ -131,7 +131,7 @@ async def import_session(
         done = await import_session("redis://localhost:6379/0", "user-7.jsonl")
         print(done.outcome, done.items)
     """
-    given = await asyncio.to_thread(_read, file, key)  # a long one takes a second: others on this loop go on meanwhile
+    given = await asyncio.to_thread(_read, file, key)  # a long one takes a second; the loop continues
     come = await asyncio.to_thread(from_file, given, session_id, accept_runs=accept_runs)
     seen = come.seen
     note = ImportNote(digest_of(seen), f"export {given.digest}", uuid4().hex)
@@ -147,7 +147,7 @@ async def import_session(
 
 
 async def _rehearse(come: FromFile, note: ImportNote) -> None:
-    """Store what a file brings in memory and compare it. Raises ExportFileError if something else would be stored."""
+    """Store the session of a file in memory and compare the result; raise ExportFileError on a difference."""
     session = InMemorySession(come.seen.session_id, store=InMemoryStore())
     try:
         await brought_to(session, come.seen, come.moved, note, _OUTCOMES)
@@ -198,11 +198,11 @@ def _write(chunks: Iterable[bytes], file: str | IO[bytes], *, overwrite: bool) -
 
 @contextmanager
 def write_atomically(path: str) -> Iterator[IO[bytes]]:
-    """A file that comes to its place when all of it is on the disk; whatever goes wrong, nothing is left behind.
+    """Yield a file that replaces `path` once all data are on disk; after a failure nothing is left behind.
 
     It holds what people said: only its owner can read a new one. One that is written over keeps its mode.
     """
-    part = f"{path}.{uuid4().hex}.part"  # nobody else's: two may be writing to this place at once
+    part = f"{path}.{uuid4().hex}.part"  # unique: two processes may be writing to this place at once
     try:
         try:
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -225,7 +225,7 @@ def write_atomically(path: str) -> Iterator[IO[bytes]]:
 
 
 def _sync_folder(folder: str) -> None:
-    """A name is on the disk when its folder is; other systems than POSIX have no way to say so."""
+    """Sync a folder, so that a new name survives a crash; without effect on systems other than POSIX."""
     try:
         handle = os.open(folder or ".", os.O_RDONLY)
     except OSError:

@@ -33,21 +33,21 @@ class RunsHeld:
 
 
 async def hold(runs: StoredRunStore, run_id: str, *, by: str) -> bool:
-    """Make a run wait for a person; False if it has ended, or is nested in another run."""
+    """Make a run wait for a person; return False for a run that has ended or is nested in another."""
     check_name(by)
     event = Held(Hold(by, time.time()))
     return await _change(runs, run_id, event, lambda run: not run.finished and run.spec.inside is None)
 
 
 async def release(runs: StoredRunStore, run_id: str, *, by: str) -> None:
-    """Let a held run continue from its stored state."""
+    """Let a held run continue from the stored state."""
     check_name(by)
     if not await _change(runs, run_id, Released(), waits_as_a_whole):
         raise RunStateError(f"run {run_id!r} is not held", "See what it does with standfast runs show.")
 
 
 def waits_as_a_whole(run: Run) -> bool:
-    """True if a run, or a nested run in its calls, is held."""
+    """Return True if a run, or a nested run in its calls, is held."""
     return run.is_held or any(call.child is not None and waits_as_a_whole(call.child) for call in run.calls)
 
 
@@ -76,7 +76,7 @@ async def _change(runs: StoredRunStore, run_id: str, event: Event, applies: Call
 
 
 async def open_runs(runs: StoredRunStore) -> list[tuple[str, str | None]]:
-    """The runs that could act, and the session of each."""
+    """Return the ids of all runs that could act, each with its session."""
     found: dict[str, str | None] = {}
     for status in COULD_ACT:
         after: str | None = None

@@ -1,4 +1,4 @@
-"""Decide what a session that was read elsewhere may bring to a store: its own history, its own branches, its own runs.
+"""Checks on a session read elsewhere: only its own history, branches and runs may enter a store.
 
 A session is read from a store that an operator names, or from a file that anyone may have written. Whatever it says, it
 touches the session of its own id and no other. A file is trusted less than a store: its branches get new ids, and what
@@ -43,7 +43,7 @@ UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, RecursionErro
 
 
 def own(seen: Picture, moved: Sequence[RunPicture] = ()) -> tuple[Picture, list[RunPicture]]:
-    """Return the session and the runs moved with it as they may be brought to another store.
+    """Return the session and the runs moved with it, reduced to everything allowed in another store.
 
     Raises RunStateError or CorruptRecordError if a run or a branch belongs to another session.
     """
@@ -77,7 +77,7 @@ def _own_run(seen: Picture, run: RunPicture) -> RunPicture:
 
 
 def _head(run: RunPicture) -> dict[str, Any]:
-    """The head of a run as JSON; empty if it is none of ours."""
+    """Return the head of a run as JSON; empty for a foreign head."""
     try:
         found = decode_value(run.head)
     except ValueError:
@@ -87,7 +87,7 @@ def _head(run: RunPicture) -> dict[str, Any]:
 
 
 def _owner(head: dict[str, Any]) -> object:
-    """The session that a head of ours is about; None if it names none, because it has ended or is none of ours."""
+    """Return the session named by a head of ours; None after the run's end, or for a foreign head."""
     if _is_call(head):
         return head.get("session_id") or ""
     if not head or "ended" in head:
@@ -98,12 +98,12 @@ def _owner(head: dict[str, Any]) -> object:
 
 
 def _run_id(head: dict[str, Any]) -> object:
-    """The run that a voice call, or the end of a run, says it is; None for another head."""
+    """Return the run id in the head of a voice call or of an ended run; None for any other head."""
     return head.get("run_id", "") if _is_call(head) else head.get("ended")
 
 
 def _is_call(head: dict[str, Any]) -> bool:
-    """Whether a head is that of a voice call: its `ended` is a flag, where that of a run is the run's id."""
+    """Return whether a head is a voice call's. There `ended` is a flag; in a run's head, the run's id."""
     return head.get("schema") == talk_codec.SCHEMA
 
 
@@ -111,7 +111,7 @@ def _is_call(head: dict[str, Any]) -> bool:
 
 
 class FromFile(NamedTuple):
-    """What a file brings: the session, the runs that can still act and are accepted, and the ids of the others."""
+    """Contributions of a file: the session, the accepted runs that can still act, and the ids of rejected runs."""
 
     seen: Picture
     moved: list[RunPicture]
@@ -119,7 +119,7 @@ class FromFile(NamedTuple):
 
 
 def from_file(given: Exported, session_id: str | None, *, accept_runs: bool) -> FromFile:
-    """Return what a file may bring. `session_id`: another id for it, under which none of its runs comes.
+    """Return the allowed contents of a file. `session_id`: a different id for the session, without any of its runs.
 
     Raises ExportFileError or RunStateError for a file that cannot be used.
     """
@@ -156,7 +156,7 @@ def _from_file(given: Exported, session_id: str | None, *, accept_runs: bool) ->
 
 
 def _check_run(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
-    """Decode a run into its type, and drop what people decided about it unless the file is signed.
+    """Decode a run into its type, and drop people's decisions unless the file is signed.
 
     `comes`: whether it is stored also if it can still act.
     """
@@ -190,7 +190,7 @@ def _check_run(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
 
 
 def _relabel(run: RunPicture, run_id: str, status: str, agent: str) -> RunPicture:
-    """The run with the labels that its own head says: a listing and a pass of `recover` go by them."""
+    """Return the run with labels taken from its own head: a listing and a pass of `recover` rely on them."""
     if run_id != run.run_id:
         raise ValueError(f"run {run.run_id!r} holds another run")
     return run._replace(labels={**run.labels, "status": status, "agent": agent})

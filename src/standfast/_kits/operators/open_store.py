@@ -1,7 +1,7 @@
-"""From a URL to a store: which backend opens it, and with which options.
+"""Opening of a store by its URL: choice of backend and options.
 
-A backend of somebody else's registers its scheme with `register_store`. Nothing is made unless it is asked for: a path
-that does not exist is an error.
+A third-party backend registers its scheme with `register_store`. Nothing is made unless it is asked for: a path that
+does not exist is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _openers: dict[str, Opener] = dict(url_schemes.BUILT_IN)
 
 
 def register_store(scheme: str, opener: Opener) -> None:
-    """Let `open_store` open URLs of this scheme; a later registration takes the place of an earlier one."""
+    """Let `open_store` open URLs of a scheme; a later registration replaces an earlier one."""
     if not isinstance(scheme, str) or not scheme or not scheme[0].isalpha() or not scheme.isascii():
         raise InvalidSettingError(f"{scheme!r} is no scheme of a URL", "Give a word like 'sqlite'.")
     _openers[scheme.lower()] = opener
@@ -31,13 +31,13 @@ def open_store(
 ) -> Store:
     """The store of a URL or of a database file: `sqlite:///talks.db`, `talks.db`, `redis://…`, `postgresql://…`.
 
-    `sqlite:///talks.db` is relative, `sqlite:////srv/talks.db` is not. Further names stand behind a question mark:
+    `sqlite:///talks.db` is relative, `sqlite:////srv/talks.db` is not. Further names follow a question mark:
     `?sessions_table=…&messages_table=…` (files and PostgreSQL), `schema=…` (PostgreSQL), `key_prefix=…`, `layout=…`,
     `cluster=1` (Redis). With the name of a driver, as in `postgresql+asyncpg://…` or `sqlite+aiosqlite:///…`, it is
-    what `SQLAlchemySession` keeps there. `read_only`: whatever would change something is refused, and a file is read
-    without leaving a trace. A file that is not there is made only with `create`. Raises StoreNotFoundError for a path
-    that does not exist and UnknownSchemeError for a scheme that nobody has registered; `async with` also finds out at
-    once whether the store can be reached and read.
+    what `SQLAlchemySession` keeps there. `read_only`: every change is refused, and a file is read without leaving a
+    trace. A missing file is made only with `create`. Raises StoreNotFoundError for a path that does not exist and
+    UnknownSchemeError for a scheme that is not registered; `async with` also finds out at once whether the store can be
+    reached and read.
     """
     found = parse_url(url)
     opener = (

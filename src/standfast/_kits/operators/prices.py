@@ -1,4 +1,4 @@
-"""What usage cost in money, by the prices that the package `genai-prices` brings (extra `prices`).
+"""Estimated cost of usage in money, by the prices of the package `genai-prices` (extra `prices`).
 
 A price is an estimate: providers change prices, and what was agreed with one is not in any table. So a price says where
 it comes from, and a model that the table does not know has none.
@@ -19,7 +19,7 @@ from standfast._src.sessions.records import RunUsage
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """An amount in US dollars, and whose prices it was reckoned by."""
+    """Amount in US dollars, with the source of the price."""
 
     usd: Decimal
     source: str
@@ -30,7 +30,7 @@ class Price:
 
 
 def price_of(usage: Usage, model: str, *, provider: str | None = None, at: datetime | None = None) -> Price | None:
-    """What this usage of a model cost; None if the table does not know the model.
+    """Return the cost of a model's usage; None for a model missing from the table.
 
     `provider` as the table names it, where several offer a model of that name; `at`: by the prices of that time.
     """
@@ -49,7 +49,7 @@ def price_of(usage: Usage, model: str, *, provider: str | None = None, at: datet
 
 
 def price_of_run(run: RunUsage) -> Price | None:
-    """What a run cost, by the prices of its time; None if a model of it is not known, or has no name."""
+    """Return the cost of a run by the prices of its time; None if a model is unknown or has no name."""
     parts = [None if one.model is None else price_of(one.usage, one.model, at=run.at) for one in run.requests]
     known = [part for part in parts if part is not None]
     if not parts or len(known) < len(parts):

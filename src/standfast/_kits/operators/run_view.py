@@ -1,4 +1,4 @@
-"""A saved run as data: what it is doing, its turns, calls, decisions and usage, without any of its agents.
+"""Saved run as data: activity, turns, calls, decisions and usage, without any of its agents.
 
 Everything here is read from what the store holds. Nothing is resumed, checked against code or changed.
 """
@@ -30,7 +30,7 @@ CallState = Literal["intended", "waiting", "decided", "started", "unknown", "don
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """What a person decided about a call, who, and when. None: nobody said so (decided by a program)."""
+    """A person's decision about a call, with name and time. None: not recorded (decided by a program)."""
 
     approved: bool
     by: str | None
@@ -42,8 +42,9 @@ class DecisionView:
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """One call of a run. `state`: `intended` will run, `waiting` is for a person, `decided` waits for a worker,
-    `started` had begun when it was saved, `unknown` had begun and its worker is gone, `done` has its output."""
+    """A call of a run. `state`: `intended` will run, `waiting` is for a person, `decided` waits for a worker, `started`
+    had begun when last saved, `unknown` had begun before its worker crashed, `done` has its output.
+    """
 
     call_id: str
     tool: str
@@ -71,7 +72,7 @@ class HoldView:
 
 @dataclass(frozen=True, slots=True)
 class SpokenView:
-    """One spoken reply of a voice call, of which the history holds what was heard.
+    """Spoken reply of a voice call. The history holds only the heard part.
 
     The place where the text is cut is an estimate: audio has no word marks.
     """
@@ -88,7 +89,7 @@ class SpokenView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A saved run, as its store holds it."""
+    """Saved run as data from its store."""
 
     run_id: str
     status: str
@@ -122,17 +123,17 @@ class RunView:
 
     @property
     def waiting(self) -> tuple[CallView, ...]:
-        """The calls that wait for a person."""
+        """Calls that wait for a person."""
         return tuple(call for call in self.calls if call.state == "waiting")
 
     @property
     def usage(self) -> Usage:
-        """What it has cost so far."""
+        """Usage of the run so far."""
         return sum_usages([one.usage for one in self.requests])
 
 
 async def load(runs: RunStore, run_id: str) -> SavedRun:
-    """A saved run; raises NotFoundError if there is none, RunStateError if what is there cannot be read."""
+    """Load a saved run; raise NotFoundError for a missing run, RunStateError for an unreadable record."""
     saved = await runs.load_run(run_id)
     if saved is None:
         raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Store.runs().")
@@ -142,7 +143,7 @@ async def load(runs: RunStore, run_id: str) -> SavedRun:
 def view_of(
     saved: SavedRun, summary: RunSummary | None = None, kept: RunUsage | None = None, items: Sequence[Item] = ()
 ) -> RunView:
-    """What a store holds of a run. `kept` and `items`: what its session has of it, where the run has ended there.
+    """Build the view of a saved run. `kept` and `items`: the session's records of an ended run.
 
     Raises RunStateError for a run that was damaged so that nothing can be shown of it.
     """
@@ -259,7 +260,7 @@ def _turn_count(kept: RunUsage | None) -> int:
 
 
 def describe_activity(run: Run) -> str:
-    """What a run does or waits for, in a few words."""
+    """Describe a run's activity, or the reason for its wait, in a few words."""
     status, turn = run.status, run.turn
     if status in ("done", "failed", "cancelled"):
         return f"has ended: {status}" if run.finished else f"was stopped: {status}; it can be resumed"
@@ -290,7 +291,7 @@ def describe_activity(run: Run) -> str:
 
 
 def calls_of(run: Run) -> Iterator[CallView]:
-    """Every call of a run in order; those of nested runs while they are not finished, behind the call they are in."""
+    """Yield every call of a run in order; unfinished nested runs' calls follow the call around them."""
     outputs = {entry.item.get("call_id"): entry.item.get("output") for entry in run.ledger if "output" in entry.item}
     decided = {one["call_id"]: one for one in decisions_of(run) if one.get("run_id") == run.spec.run_id}
     turn_number, was_reply = 0, False
@@ -339,9 +340,9 @@ def _view_done_call(
 
 
 def _calls_of_ended(run_id: str, ending: Item, items: Sequence[Item]) -> tuple[CallView, ...]:
-    """The calls of a run that has ended: its session has them, and its record who decided about them.
+    """Return the calls of an ended run from its session's items, with the decisions from its own record.
 
-    Of calls inside an agent tool, and where the session has forgotten the items, those that were decided.
+    For calls inside an agent tool, and for items deleted from the session, only the decided calls.
     """
     known = {(one.get("run_id"), one.get("call_id")): one for one in ending.get("decisions", ())}
     own = {call_id: one for (of, call_id), one in known.items() if of == run_id}
@@ -385,7 +386,7 @@ def _state(call: Call) -> CallState:
 
 
 def decision_view(decision: Decision | None) -> DecisionView | None:
-    """A decision as people see it."""
+    """Build the view of a decision."""
     if decision is None:
         return None
     at = None if decision.at is None else datetime.fromtimestamp(decision.at, UTC)
@@ -396,5 +397,5 @@ def decision_view(decision: Decision | None) -> DecisionView | None:
 
 
 def costs_of(run: Run) -> list[RequestCost]:
-    """What each reply of a run cost, by the turn it was for."""
+    """Return the cost of each reply of a run, with its turn."""
     return [cost_in(one) for one in costs_since(run, 0)]

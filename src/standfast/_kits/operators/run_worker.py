@@ -21,7 +21,7 @@ WorkerState = Literal["live", "hung", "silent", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class RunWorker:
-    """The holder of the lease under which a run is driven.
+    """Holder of the lease of a run's driver.
 
     `state`: `live` holds its lease, `hung` has let it end and its process exists, `silent` has let it end and its
     process cannot be looked up from here, `dead` has a process that exists no more.

@@ -1,4 +1,4 @@
-"""A whole store: its sessions, its runs, and what can be done about them without any agents (B16).
+"""Whole store: its sessions, its runs, and actions on them without any agents (B16).
 
 A `Store` is opened by its URL with `open_store`. It keeps nothing itself: everything is read when it is asked for, in
 pages, and what it changes (a decision, a cancelled run, a lease taken away) it changes by the rules that runs go by.
@@ -51,7 +51,7 @@ PAGE = 256
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which layout the tables or keys of a store have: `version`, where they are numbered, and `name` for people."""
+    """Layout of a store's tables or keys: `version`, if numbered, and `name` for people."""
 
     version: int | None
     name: str
@@ -59,7 +59,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What can be said of a store as a whole."""
+    """Facts about a store as a whole."""
 
     url: str
     """Without a password."""
@@ -72,7 +72,7 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """How much a store holds."""
+    """Counts of a store's contents."""
 
     sessions: int
     runs: int
@@ -83,7 +83,7 @@ class StoreCounts:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
-    """A call that waits for a person."""
+    """Call that waits for a person."""
 
     run_id: str
     call: CallView
@@ -93,7 +93,7 @@ class WaitingCall:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One session of a listing. What was not asked for is None."""
+    """Session in a listing. Details not asked for are None."""
 
     session_id: str
     created_at: datetime
@@ -108,7 +108,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class SessionListing:
-    """Some sessions, newest change first; `after` asks for the next page, None if this is the last."""
+    """Page of sessions, newest change first; `after` asks for the next page, None on the last."""
 
     sessions: list[SessionSummary]
     after: str | None
@@ -116,7 +116,7 @@ class SessionListing:
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """Some saved runs, newest change first; `after` asks for the next page, None if this is the last."""
+    """Page of saved runs, newest change first; `after` asks for the next page, None on the last."""
 
     runs: list[RunSummary]
     after: str | None
@@ -124,7 +124,7 @@ class RunListing:
 
 @dataclass(frozen=True, slots=True)
 class StoreUsage:
-    """What the runs on all sessions of a store have cost."""
+    """Cost of the runs on all sessions of a store."""
 
     total: Usage
     sessions: int
@@ -135,7 +135,7 @@ class StoreUsage:
 
 
 class Store:
-    """A whole store. Use it as `async with open_store(url) as store:`, or close it."""
+    """Whole store. Use `async with open_store(url) as store:`, or close the store."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Store:
         close: Callable[[], None] | None = None,
         file: ReadOnlyFile | None = None,
     ) -> None:
-        """For whoever registers a backend: `session` opens one of its sessions, `layout` says which layout it has.
+        """Construct a store for a registered backend: `session` opens a session, `layout` returns the store's layout.
 
         `file`: the SQLite file it is in, to be looked at as a file.
         """
@@ -172,7 +172,7 @@ class Store:
         await self.close()
 
     async def close(self) -> None:
-        """Release what was opened here; sessions that were given out are their users' own."""
+        """Release the store's own resources; sessions obtained from the store stay open."""
         anchor, self._anchor = self._anchor, None
         if anchor is not None:
             await anchor.close()
@@ -185,15 +185,15 @@ class Store:
     # --- what it is --------------------------------------------------------------------------------------------------
 
     async def layout(self) -> Layout:
-        """The layout of its tables or keys; raises what says that the store cannot be used."""
+        """Return the layout of the tables or keys; raise if the store is unusable."""
         return await self._layout()
 
     async def facts(self) -> StoreFacts:
-        """What can be said of the store as a whole."""
+        """Return facts about the store as a whole."""
         return StoreFacts(self.url, self.backend, self.read_only, await self.layout(), abilities(self._any))
 
     async def counts(self, *, items: bool = False) -> StoreCounts:
-        """How many sessions and runs there are, and with `items` how many records; costs what there is to count."""
+        """Count sessions and runs, and with `items` records; costs time proportional to the counts."""
         by_status: dict[str, int] = {}
         after: str | None = None
         while True:
@@ -218,11 +218,11 @@ class Store:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def session(self, session_id: str) -> StoredSession:
-        """A session of this store. In one that was opened to be read, whatever would change it is refused."""
+        """Return a session of the store. In a store opened for reading, every change is refused."""
         return self._session(session_id)
 
     async def find(self, session_id: str) -> StoredSession:
-        """A session that is there; raises NotFoundError for one that is not."""
+        """Return an existing session; raise NotFoundError for a missing one."""
         session = self.session(session_id)
         if await session.info() is None:
             await session.close()
@@ -239,7 +239,7 @@ class Store:
         waiting: bool = False,
         details: bool = True,
     ) -> SessionListing:
-        """Sessions, newest change first, in pages that cost what they show.
+        """List sessions, newest change first, in pages at a cost proportional to the page.
 
         `prefix`: those whose ids begin so; found by walking through the listing. `changed_since`: as of which time.
         `waiting`: those in which a call waits for a person, by when their run paused. `details=False` leaves out the
@@ -253,7 +253,7 @@ class Store:
         return SessionListing([await self._summary(one) for one in seen], later)
 
     async def summary(self, session_id: str) -> SessionSummary:
-        """What a listing shows of one session; raises NotFoundError if there is none."""
+        """Return a session as in a listing; raise NotFoundError for a missing session."""
         seen = await self._any.looked(partial(_look_at_session, session_id, details=True))
         if seen is None:
             raise NotFoundError(f"there is no session {session_id!r}", "List them with Store.sessions().")
@@ -272,7 +272,7 @@ class Store:
                     continue
                 newest = (await self.runs(status="paused", session_id=run.session_id, limit=1)).runs
                 if newest and newest[0].run_id != run.run_id:
-                    continue  # the session stands where its newest waiting run does, on whatever page
+                    continue  # the session is placed by its newest waiting run, on whatever page
                 seen = await self._any.looked(partial(_look_at_session, run.session_id, details=details))
                 if seen is not None:
                     found.append(await self._summary(seen))
@@ -298,19 +298,18 @@ class Store:
         try:
             view = await self.run(run_id)
         except (NotFoundError, RunStateError):
-            return []  # it has gone since, or cannot be read: a listing is not the place to fail
+            return []  # deleted since, or unreadable: a listing is not the place to fail
         return [WaitingCall(run_id, call, view.updated_at) for call in view.waiting]
 
     async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
-        """The records of all sessions that hold these words, those of the sessions changed last first (B13).
+        """Find the records with these words in all sessions, newest change first (B13).
 
-        It reads what it looks through, and gives back what it has after some twenty thousand records: a page may have
-        few hits, or none, and `after` goes on.
+        It returns after some twenty thousand records: a page may have few hits, or none, and `after` continues.
         """
         return await self._any.looked(partial(inspection.search_all, checked_words(text), after, check_page(limit)))
 
     async def usage(self) -> StoreUsage:
-        """What the runs on all sessions have cost; costs what there are sessions."""
+        """Return the cost of the runs on all sessions; takes time proportional to the number of sessions."""
         parts: list[RunUsage] = []
         sessions, after = 0, None
         while True:
@@ -325,7 +324,7 @@ class Store:
         return StoreUsage(sum_usages([one.usage for one in requests]), sessions, len(parts), by_model)
 
     def looked(self, plan: Callable[[], Plan[T]]) -> Awaitable[T]:
-        """The result of a plan that only looks; for tools that ask what no method does."""
+        """Return the result of a read-only plan; for questions without a method."""
         return self._any.looked(plan)
 
     # --- runs --------------------------------------------------------------------------------------------------------
@@ -338,7 +337,7 @@ class Store:
         return RunListing(found, cursor)
 
     async def run(self, run_id: str) -> RunView:
-        """A saved run as data; raises NotFoundError if there is none."""
+        """Return a saved run as data; raise NotFoundError for a missing run."""
         saved = await load(self._runs, run_id)
         summary = await self._any.looked(partial(_summary_of, run_id))
         if summary is None or summary.session_id is None or not has_ended(saved):
@@ -352,11 +351,11 @@ class Store:
         return view_of(saved, summary, next((one for one in costs if one.run_id == run_id), None), items)
 
     async def worker(self, run_id: str, session_id: str | None) -> RunWorker | None:
-        """Return the present or last worker of a run of this session; None without a lease as evidence."""
+        """Return the present or last worker of a run of a session; None without a lease as evidence."""
         return await self._any.looked(partial(worker_of, run_id, session_id))
 
     async def backlog(self) -> Backlog:
-        """Count the runs that wait for a worker and the calls that wait for a person; costs what is open.
+        """Count the runs that wait for a worker and the calls that wait for a person, reading every open run.
 
         Where the program has set up an OpenTelemetry meter, the figures are set as gauges too.
         """
@@ -375,11 +374,11 @@ class Store:
         arguments: str | None = None,
         prepared_arguments: str | None = None,
     ) -> RunView:
-        """Approve or reject a call that waits, without the agents; the run is `ready` then, for a worker to resume.
+        """Approve or reject a waiting call without the agents; the run is then `ready` for a worker.
 
         `by` says who decides; it is saved with the time. `reason` is what the model reads about a rejected call.
-        `arguments` and `prepared_arguments`: what was shown to whoever decides, as `CallView` has it; if the call has
-        others, it is refused. With neither, the call is taken as it is. The second of two who decide gets
+        `arguments` and `prepared_arguments`: what was shown to the operator, as `CallView` has it; if the call has
+        others, it is refused. With neither, the call is taken as it is. The second of two deciders gets
         AlreadyDecidedError. Raises NotFoundError, ApprovalError for a call that does not wait or is another one,
         RunClaimedError while a worker is at the run, RunStateError if it has ended.
         """
@@ -393,11 +392,12 @@ class Store:
         return await self.run(run_id)
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> RunView:
-        """Give a saved run up, without the agents: what waits is rejected, and its turn is stored whole (C8).
+        """Cancel a saved run without the agents: reject the waiting calls and store the run's turn whole (C8).
 
-        `take`: also from a worker that is at it. That one begins nothing more and can store nothing more; what it had
-        begun is said to be of unknown outcome. Raises NotFoundError, RunStateError if it has ended, SessionBusyError
-        while somebody holds its session: without `take` anybody, with it another run of the conversation.
+        `take`: also from a worker that is at it. That worker begins nothing more and can store nothing more; what it
+        had begun is reported as of unknown outcome. Raises NotFoundError, RunStateError if the run has ended, and
+        SessionBusyError while its session is leased: without `take` by any worker, with it by another run of the
+        conversation.
         """
         from standfast._kits.operators import approvals
 
@@ -413,7 +413,7 @@ class Store:
         return await self.run(run_id)
 
     async def hold(self, *, by: str, runs: Sequence[str] | None = None) -> RunsHeld:
-        """Make every run that could act wait for a person, or these: for a store that was restored from a backup.
+        """Make the given runs, or every run that could act, wait for a person: for a store restored from a backup.
 
         A call that has no output waits for a decision, because it may have run after the backup was made; a run without
         such a call waits until `release`. The leases of their sessions are taken away. Voice calls are left and named.
@@ -436,7 +436,7 @@ class Store:
         return hold_runs.RunsHeld(tuple(held), tuple(left))
 
     async def release(self, run_id: str, *, by: str) -> RunView:
-        """Let a held run continue from its stored state: it is `ready` then, for a worker to resume.
+        """Let a held run continue from the stored state: the run is then `ready` for a worker.
 
         Calls that wait are decided with `decide`. Raises NotFoundError, RunStateError for one that is not held.
         """
@@ -447,9 +447,9 @@ class Store:
         return await self.run(run_id)
 
     async def unlock(self, session_id: str) -> int:
-        """Take a session's lease away from whoever holds it; the number it has then (B7).
+        """Revoke a session's lease; return its new number (B7).
 
-        Whoever had it can store nothing more under it, and is told so; what they have begun is not undone.
+        The former holder can store nothing more under it, and gets an error; what it has begun is not undone.
         """
         self._check_writable()
         session = self.session(session_id)
@@ -459,7 +459,9 @@ class Store:
             await session.close()
 
     async def delete_run(self, run_id: str) -> bool:
-        """Forget a saved run that has ended; raises RunStateError for one that has not. Whether there was one."""
+        """Delete the saved record of an ended run; raise RunStateError for an open run. Return whether a record
+        existed.
+        """
         from standfast._src.runs.persistence.resume_checks import (
             refuse_to_delete,  # a store that is only looked into needs none of it
         )
@@ -468,13 +470,13 @@ class Store:
         try:
             saved = await self._runs.load_run(run_id)
         except (CorruptRecordError, SealBrokenError, SchemaTooNewError):
-            saved = None  # nobody can read it: this is how to be rid of it. Not one that a store was too slow to give.
+            saved = None  # it cannot be read: this is how to be rid of it. Not a run that a store was too slow to give.
         if saved is not None:
             refuse_to_delete(saved, "Store.cancel()")
         return await self._runs.delete_run(run_id)
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Forget ended runs by age and number; how many. What they cost stays with their conversations."""
+        """Delete ended runs by age and number; return their number. Their costs stay with their conversations."""
         self._check_writable()
         return await self._runs.prune_runs(older_than_s=older_than_s, keep=keep)
 
@@ -482,7 +484,7 @@ class Store:
 
     @property
     def _any(self) -> StoredSession:
-        """A session through which the store is asked; nothing is ever written under its id."""
+        """Session for store-wide questions; nothing is ever written under its id."""
         if self._anchor is None:
             self._anchor = self._session("-")
         return self._anchor
@@ -497,7 +499,7 @@ class Store:
 
 
 def store_of(session: Callable[[str], StoredSession], backend: str, *, read_only: bool = False) -> Store:
-    """The store that these sessions are kept in: for sessions in memory, and for stores without a URL."""
+    """Return the store of given sessions: for sessions in memory, and for stores without a URL."""
 
     def open_session(session_id: str) -> StoredSession:
         found = session(session_id)
@@ -522,7 +524,7 @@ def _look_at_session(session_id: str, *, details: bool) -> Plan[ListedSession | 
 
 
 def _summary_of(run_id: str) -> Plan[RunSummary | None]:
-    """What a listing would show of a run."""
+    """Return a run as in a listing."""
     sight = yield from look(ReadRequest(Name("run", run_id), mark=False, times=True))
     if sight.created is None or sight.updated is None:
         return None
@@ -556,4 +558,4 @@ def _usage_of_some(after: str | None) -> Plan[tuple[list[RunUsage], int, str | N
 
 
 def _ignore(row: Row, fault: str) -> None:
-    """A record that cannot be read is reported by whoever reads the session."""
+    """Skip an unreadable record: a reader of the session reports it."""

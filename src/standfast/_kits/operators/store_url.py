@@ -1,4 +1,4 @@
-"""A store's URL, taken apart: its scheme, its path, and the options that are ours."""
+"""Parsed URL of a store: scheme, path, and standfast's own options."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class StoreURL:
 
     @property
     def shown(self) -> str:
-        """The URL as it may be printed and kept: without a password, with the options that are ours."""
+        """URL fit for printing and keeping: without a password, with standfast's options."""
         text = without_password(self.text)
         if self.scheme == "sqlite" or not self.options:
             return text
         return f"{text}{'&' if '?' in text else '?'}{urlencode(self.options)}"
 
     def password_hidden_in(self, text: str) -> str:
-        """A text as it may be shown: errors of a server may quote the address they were given."""
+        """Remove the password from a text: errors of a server may quote the address."""
         try:
             password = urlsplit(self.text).password
         except ValueError:
@@ -84,7 +84,7 @@ def parse_url(url: str | os.PathLike[str]) -> StoreURL:
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be printed."""
+    """Return a URL fit for printing."""
     before, separator, rest = url.partition("://")
     if not separator:
         return url
@@ -98,7 +98,7 @@ def without_password(url: str) -> str:
 
 
 def only(url: StoreURL, *names: str) -> dict[str, str]:
-    """The options of a URL, if they are among those; raises for another."""
+    """Return the options of a URL; raise for any option not among `names`."""
     for name in url.options:
         if name not in names:
             raise InvalidSettingError(

@@ -1,4 +1,4 @@
-"""Commands that the terminal and the inspector suggest: a person pastes them into a shell, so every word is quoted."""
+"""Commands suggested by the terminal and the inspector, for pasting into a shell: every word is quoted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def store_command(command: str, store: str, *words: str, options: str = "") -> s
 
 
 def undo_command(store: str, session_id: str, generation: str) -> str:
-    """Write the command that brings a generation of a session back."""
+    """Write the command that restores a generation of a session."""
     return store_command("sessions undo", store, session_id, options=f"--to={quote(generation)}")
 
 
 def resume_command(store: str, run_id: str) -> str:
-    """Write the command that continues a run of a store."""
+    """Write the command to continue a run of a store."""
     return store_command("runs resume", store, run_id, options="--agent MODULE:NAME")

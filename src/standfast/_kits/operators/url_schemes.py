@@ -1,4 +1,4 @@
-"""How each backend of ours is opened by its URL.
+"""Openers of our own backends by URL.
 
 Backends are imported where they are opened: a command on a file must not load the library of a server.
 """
@@ -20,7 +20,7 @@ from standfast._src.sessions.client.stored_session import StoredSession
 
 
 class Opening(NamedTuple):
-    """How a store is to be opened."""
+    """Request to open a store."""
 
     url: StoreURL
     read_only: bool
@@ -34,7 +34,7 @@ Opener = Callable[[Opening], Store]
 
 
 def sqlite(opening: Opening) -> Store:
-    """An SQLite file, which must be there unless it may be made."""
+    """Open an SQLite file, which must exist unless `create` is set."""
     from standfast._src.sessions.backends.sqlite import read_only as reading, schema
     from standfast._src.sessions.backends.sqlite.read_only_session import ReadOnlySQLiteSession
     from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
@@ -64,7 +64,7 @@ def sqlite(opening: Opening) -> Store:
 
 
 def redis(opening: Opening) -> Store:
-    """A Redis or Valkey server, or a cluster of them."""
+    """Open a Redis or Valkey server or cluster."""
     from standfast._src.sessions.backends.redis.redis_session import RedisSession
 
     url, read_only, _, timeout_s = opening
@@ -73,7 +73,7 @@ def redis(opening: Opening) -> Store:
         options["cluster"] = options["cluster"].lower() in ("1", "true", "yes")
 
     def make(session_id: str) -> RedisSession:
-        # When a session ends is for whoever talks in it to say, and not for whoever looks after the store.
+        # The expiry of a session is the business of the program that talks in it, not of an operator's tool.
         return RedisSession.from_url(session_id, url=url.text, timeout_s=timeout_s, ttl="keep", **options)
 
     name = make("-").layout
@@ -100,7 +100,7 @@ def postgresql(opening: Opening) -> Store:
 
 
 def sqlalchemy(opening: Opening) -> Store:
-    """What `SQLAlchemySession` keeps in a database; of an SQLite file that is only looked at, in a copy."""
+    """Open the tables of `SQLAlchemySession` in a database; for a read-only SQLite file, a copy."""
     from sqlalchemy import URL
 
     from standfast._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession
@@ -126,7 +126,7 @@ def sqlalchemy(opening: Opening) -> Store:
 
 
 def _file(url: StoreURL, *, create: bool) -> str:
-    """The file that a URL names, which must be there unless it may be made."""
+    """Return the file named by a URL, which must exist unless `create` is set."""
     from standfast._src.sessions.backends.sqlite.sidecar_files import find_sidecars
 
     if not url.path or url.path == ":memory:":
@@ -141,7 +141,7 @@ def _file(url: StoreURL, *, create: bool) -> str:
 
 
 def _copy_to_temporary(path: str, timeout_s: float) -> tuple[str, Callable[[], None]]:
-    """A copy of a file as it is now, and what removes it. SQLAlchemy's own way to open a file may write to it."""
+    """Copy a file and return the copy's path and a cleanup. SQLAlchemy's own way to open a file may write to it."""
     from standfast._src.sessions.backends.sqlite.read_only import copy_file
 
     folder = tempfile.TemporaryDirectory(prefix="standfast-")
@@ -165,7 +165,7 @@ async def _layout(reached: Callable[[], Awaitable[None]], version: int | None, n
 
 
 async def _check_reachable(make: Callable[[str], StoredSession]) -> None:
-    """Raise what says that the store is down, or what it lacks."""
+    """Raise an error if the store is down or lacks its tables."""
     session = make("-")
     try:
         await session.info()

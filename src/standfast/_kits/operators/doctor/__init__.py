@@ -1,1 +1,1 @@
-"""The doctor: what is wrong with a store, what follows from it, and what to do; and mending with an undo."""
+"""The doctor: faults of a store, their effects and remedies; and repairs with an undo."""

@@ -1,4 +1,4 @@
-"""Find cells of a session that no rule can read: each is decoded by the rule that reads it later."""
+"""Find unreadable cells of a session: decode each with the rule that later reads the cell."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _digests(value: bytes) -> None:
 
 
 def _alone(read: Callable[[ReadAnswer], object]) -> Callable[[str, Cell], object]:
-    """Read a sight of this cell and no other."""
+    """Wrap a reader of sights for a single cell."""
     return lambda name, cell: read(ReadAnswer(cells={name: cell}))
 
 
@@ -65,7 +65,7 @@ _READERS: dict[str, Callable[[str, Cell], object]] = {
 
 
 def without_faults(sight: ReadAnswer) -> tuple[ReadAnswer, dict[str, str]]:
-    """The sight without the cells that cannot be read, and why each cannot."""
+    """Remove unreadable cells from a sight, and return the reason for each."""
     faults: dict[str, str] = {}
     for name, cell in sight.cells.items():
         read = _READERS.get(name) or _READERS.get(name[: name.find("/") + 1])

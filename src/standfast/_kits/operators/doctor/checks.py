@@ -1,4 +1,4 @@
-"""Examining a store: everything that can be found, without changing anything.
+"""Examination of a store for every kind of fault, without changes.
 
 Sessions are read in pages of the listing, each session at one instant, in time proportional to its records. What is
 judged is judged by the rules that requests go by (`_src.items.repair`), and by those of leases and runs.
@@ -50,7 +50,7 @@ Clock = Callable[[], float]
 
 
 class Part(NamedTuple):
-    """Some sessions of a store: what was found, how much was read, and where to go on."""
+    """Some sessions of a store: the findings, the amounts read, and the cursor of the next part."""
 
     found: list[tuple[str, Diagnosis, ReadAnswer]]
     sessions: int
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 
 
 class Examination:
-    """What is wrong with a store: iterate over it (`async for`), once. Nothing is changed.
+    """Examination of a store: iterate over the findings once (`async for`). Nothing is changed.
 
     `sessions`, `items` and `runs` say how much was looked at so far.
     """
@@ -144,7 +144,7 @@ class Examination:
         file = self._store.file
         assert file is not None
         found = list(database_file.examine_surroundings(file.path))
-        if self._wanted is None:  # whoever asks for one session does not wait for the whole file
+        if self._wanted is None:  # a caller with a single session does not wait for the whole file
             found += database_file.examine_contents(file, FILE_TIMEOUT_S)
         return [*found, *database_file.reset_fault(self._is_foreign)]
 
@@ -186,7 +186,7 @@ class Examination:
         try:
             view = await self._store.run(run.run_id)
         except NotFoundError:
-            return  # it has gone since it was listed
+            return  # deleted since it was listed
         except (RunStateError, CorruptRecordError) as error:
             yield _build_run_finding(run, "unreadable_run", error.what)
             return
@@ -221,13 +221,13 @@ def examine_store(
     progress: Callable[[int], None] | None = None,
     known_numbers: Callable[[str], int] | None = None,
 ) -> Examination:
-    """What is wrong with a store, as findings to iterate over with `async for`; nothing is changed.
+    """Examine a store; iterate over the findings with `async for`. Nothing is changed.
 
     `sessions`: only these, their runs, and the store itself. `waiting_for_s`: how long a call may wait for a person
-    before that is worth telling; `quiet_for_s`: how long a run may be without a sign of its worker, where no lease
-    proves that the worker is gone. `clock` gives the time in seconds since 1970; `progress` is told how many more
-    records were read. `known_numbers` returns the highest lease number that a session is known to have had: a lower one
-    tells that the store was put back. Reads everything once, in time proportional to it.
+    before that is reported; `quiet_for_s`: how long a run may be without a sign of its worker, where no lease proves
+    that the worker has crashed. `clock` gives the time in seconds since 1970; `progress` is called with the number of
+    records read since its last call. `known_numbers` returns the highest lease number that a session is known to have
+    had: a lower one shows that the store was restored from a backup. Reads everything once, in time proportional to it.
     """
     return Examination(store, sessions, clock, quiet_for_s, waiting_for_s, progress, known_numbers)
 
@@ -252,7 +252,7 @@ def _ago(seconds: float) -> str:
 
 
 async def read(store: Store, wanted: Sequence[str] | None, clock: Clock | None) -> AsyncIterator[Part]:
-    """Sessions, some at a time, with what was found in each; those without a finding are counted."""
+    """Yield the sessions in parts, with the findings of each; sessions without a finding are only counted."""
     for session_id in wanted or ():
         name = Name("session", session_id)
         seen = await store.looked(partial(_one, name, clock))
@@ -351,7 +351,7 @@ def _some(after: str | None, clock: Clock | None) -> Plan[Part]:
 
 
 def _lost_runs(session_id: str, sight: ReadAnswer) -> Plan[list[Finding]]:
-    """Open runs that the session names and that are not there. A run that ended since is not named any more."""
+    """Find open runs named by the session but missing in the store. A run that has ended since is skipped."""
     found: list[Finding] = []
     for run in open_runs_in(sight):
         seen = yield from look(ReadRequest(Name("run", run.run_id), cells=(HEAD,), mark=False))

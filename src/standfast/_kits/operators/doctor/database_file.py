@@ -1,4 +1,4 @@
-"""What is wrong with an SQLite file as a file: where it lies, who owns what beside it, its log, and its pages."""
+"""Faults of an SQLite file as a file: its location, the owners of the files beside it, its log, and its pages."""
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
 from __future__ import annotations
@@ -35,7 +35,7 @@ BESIDE = ("-wal", "-shm", "-journal", LOCK_SUFFIX)
 
 
 def examine_surroundings(path: str, mounts: str | None = None) -> Iterator[Finding]:
-    """What can be seen of the file without opening it. `mounts`: the system's table of mounts, as Linux shows it."""
+    """Examine the file without opening it. `mounts`: the system's table of mounts, in Linux's format."""
     found = os.stat(path)
     kind = file_system_of(os.path.realpath(path), _mounts() if mounts is None else mounts)
     if kind in NETWORK_FILE_SYSTEMS:
@@ -61,7 +61,7 @@ def _mounts() -> str:
 
 
 def file_system_of(path: str, mounts: str) -> str:
-    """The type of the file system that a path is on; "" if it is not known."""
+    """Return the type of a path's file system; "" if unknown."""
     best, kind = "", ""
     for line in mounts.splitlines():
         fields, _, rest = line.partition(" - ")
@@ -76,7 +76,7 @@ def file_system_of(path: str, mounts: str) -> str:
 
 
 def examine_contents(file: ReadOnlyFile, timeout_s: float) -> list[Finding]:
-    """What SQLite says of the file, and rows that belong to nothing; in time proportional to the file."""
+    """Run SQLite's integrity checks and find stray rows; in time proportional to the file."""
     try:
         return file.read_snapshot(lambda db, _: [*_damage(db), *_stray_rows(db, file.tables)], timeout_s)
     except StoreUnavailableError as error:
@@ -87,7 +87,7 @@ def examine_contents(file: ReadOnlyFile, timeout_s: float) -> list[Finding]:
 
 
 def damage_of(error: StoreError) -> str | None:
-    """The kind of finding that an error is: damaged pages, or tables that are not as they should be; None: neither."""
+    """Return the kind of finding for an error: damaged pages or a damaged layout; None for any other error."""
     cause = error.__cause__
     if isinstance(cause, UnicodeDecodeError):
         return "damaged_file"
@@ -128,7 +128,7 @@ def _stray_rows(db: sqlite3.Connection, tables: Tables) -> Iterator[Finding]:
 
 
 def _numbers_in(value: object) -> set[int] | None:
-    """The generations that a cell names; None if that cannot be known: it is sealed, or damaged."""
+    """Return the generations named by a cell; None for a sealed or damaged cell."""
     if not isinstance(value, bytes) or value.startswith(SEALED):
         return None
     try:
@@ -142,7 +142,7 @@ def _text(value: object) -> str:
 
 
 def reset_fault(has_foreign_rows: bool) -> Iterator[Finding]:
-    """Whether this process's SQLite can harm the file."""
+    """Yield a finding if the process's SQLite can harm the file."""
     if has_reset_fault():
         kind = "unsafe_sqlite" if has_foreign_rows else "old_sqlite"
         yield build_finding(kind, "store", f"SQLite {sqlite3.sqlite_version}")

@@ -1,4 +1,4 @@
-"""What is wrong with one session, as it was seen at one instant: a function of that sight."""
+"""Diagnosis of a session: a pure function of its sight at one instant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOCK_SLACK_S = 60.0
 # Clocks of machines that keep time differ by less; so do rows whose times are whole seconds.
 
 LONG_TTL_S = 3600.0
-# Leases of ours are for a minute and are renewed; one for longer that nobody renews keeps others waiting.
+# Leases of ours are for a minute and are renewed; a longer one without renewal blocks other workers.
 
 KIND_OF = {
     NO_OUTPUT: "call_without_output",
@@ -44,7 +44,7 @@ CORRUPT = "corrupt_record"
 
 
 class Diagnosis(NamedTuple):
-    """What was found in a session, and what has to be done to its rows."""
+    """Findings about a session, and the necessary changes to its rows."""
 
     findings: list[Finding]
     order: list[int]
@@ -58,7 +58,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[str], bool]) -> Diagnosis:
-    """What is wrong with a session that was seen whole."""
+    """Diagnose a session from its whole sight."""
     rows = sight.rows[0]
     found: list[Finding] = []
     is_sealed = any(cell.value.startswith(SEALED) for cell in sight.cells.values()) or any(
@@ -81,7 +81,7 @@ def _build_finding(name: Name, kind: str, detail: str = "", index: int | None = 
 
 
 def _judge_rows(name: Name, rows: Sequence[Row], found: list[Finding]) -> tuple[list[int], dict[int, str]]:
-    """Which rows stay and in which order, and which leave as what; notes what was found."""
+    """Return the rows to keep, in order, and the rows to remove with the reason; append to `found`."""
     places: Sequence[int] = range(len(rows))
     leaving: dict[int, str] = {}
     try:
@@ -92,7 +92,7 @@ def _judge_rows(name: Name, rows: Sequence[Row], found: list[Finding]) -> tuple[
             fault = fault_of(row)
             if row.data.startswith(UNOPENED):
                 found.append(_build_finding(name, "unopened_record", index=place))
-                fault, item = "", dict[str, Any]()  # it stays, and nobody can say what it is
+                fault, item = "", dict[str, Any]()  # it stays, and its type cannot be known
             elif fault:
                 leaving[place] = CORRUPT
                 found.append(_build_finding(name, CORRUPT, fault, place))
@@ -109,7 +109,7 @@ def _judge_rows(name: Name, rows: Sequence[Row], found: list[Finding]) -> tuple[
 
 
 def _describe_item(item: Item) -> str:
-    """A few words by which a person knows the item; never its contents."""
+    """Describe the item in a few words without its contents."""
     named = item.get("name") or item.get("role") or item.get("type") or "item"
     known = item.get("call_id") or item.get("id")
     return f"{named} {known}" if known else str(named)
@@ -167,7 +167,7 @@ def _stuck_lease(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[s
 
 
 def mend_of(mend_id: str, sight: ReadAnswer, diagnosis: Diagnosis) -> Mend:
-    """What has to be known to mend the session as it was seen, and to put it back."""
+    """Build the repair of a session from its sight, with everything needed for an undo."""
     rows, order = sight.rows[0], diagnosis.order
     leaving = dict(diagnosis.leaving)
     moved = _find_displaced(order)
@@ -198,7 +198,7 @@ def mend_of(mend_id: str, sight: ReadAnswer, diagnosis: Diagnosis) -> Mend:
 
 
 def _find_displaced(order: Sequence[int]) -> list[int]:
-    """The numbers of those that stand before one whose place is an earlier one."""
+    """Find the rows in an order that precede a row of an earlier place."""
     found: list[int] = []
     lowest: int | None = None
     for number in range(len(order) - 1, -1, -1):
@@ -210,7 +210,7 @@ def _find_displaced(order: Sequence[int]) -> list[int]:
 
 
 def _ranges(rows: Sequence[Row], order: Sequence[int]) -> list[Range]:
-    """The rows of these places, in this order, as few ranges as they need."""
+    """Return the rows of these places, in order, as few ranges as possible."""
     found: list[Range] = []
     last = -2
     for place in order:

@@ -1,4 +1,4 @@
-"""What the doctor can find: one table, from which every message and the page of the documentation come."""
+"""Kinds of the doctor's findings, in a single table for every message and for the documentation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Level = Literal["broken", "watch", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of finding: how grave it is, what it is, what follows from it, and what to do about it."""
+    """Kind of finding: severity, description, effect and remedy."""
 
     level: Level
     what: str
@@ -231,7 +231,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that the doctor found: what, where, what follows from it, and what to do."""
+    """Finding of the doctor: description, place, effect and remedy."""
 
     kind: str
     """Its name in `KINDS`."""
@@ -245,22 +245,22 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """How grave it is."""
+        """Severity of the finding."""
         return KINDS[self.kind].level
 
     @property
     def effect(self) -> str:
-        """What follows from it."""
+        """Effect of the fault."""
         return KINDS[self.kind].effect
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """Remedy for the fault."""
         return KINDS[self.kind].remedy
 
     @property
     def fixable(self) -> bool:
-        """Whether `mend_store` can mend it."""
+        """True if `mend_store` can repair the fault."""
         return KINDS[self.kind].fixable
 
 
@@ -273,6 +273,6 @@ def build_finding(
     run_id: str | None = None,
     index: int | None = None,
 ) -> Finding:
-    """A finding of a kind; `detail` says which, behind what the table says it is."""
+    """Build a finding of a kind; `detail` follows the description from the table."""
     what = KINDS[kind].what
     return Finding(kind, where, f"{what} ({detail})" if detail else what, session_id, run_id, index)

@@ -19,7 +19,7 @@ SCHEMA = "standfast.doctor-numbers/1"
 
 
 class KnownNumbers:
-    """The numbers that a file remembers; empty before the first examination."""
+    """Lease numbers remembered in a file; empty before the first examination."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,11 +39,11 @@ class KnownNumbers:
             raise _unreadable(path) from error
 
     def __call__(self, session_id: str) -> int:
-        """Return the highest number that a session is known to have had; 0 if nothing is known of it."""
+        """Return the highest known lease number of a session; 0 if unknown."""
         return self._numbers.get(_digest(session_id), 0)
 
     def remember(self, numbers: Mapping[str, int]) -> None:
-        """Replace the file, with the higher one of each number; nothing where a crash comes between."""
+        """Replace the file, keeping the higher of both numbers for each session. A crash leaves the old file."""
         for session_id, number in numbers.items():
             if number:
                 self._numbers[_digest(session_id)] = max(number, self(session_id))

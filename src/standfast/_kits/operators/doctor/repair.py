@@ -1,4 +1,4 @@
-"""Mending a store, and taking that back.
+"""Repair of a store, and its undo.
 
 For each session that needs it: look, write down what will leave, then take it out in one step that is refused if
 anything has changed since the look. A crash between any two of these leaves a session as it was or mended, and an undo
@@ -32,7 +32,7 @@ from standfast._src.sessions.storage import Name, ReadAnswer
 
 @dataclass(frozen=True, slots=True)
 class SessionFix:
-    """What came of mending a session, or of undoing it."""
+    """Result of repairing a session or of undoing a repair."""
 
     session_id: str
     state: Literal["mended", "left", "put back", "nothing to do", "refused"]
@@ -44,7 +44,7 @@ class SessionFix:
 
 @dataclass(slots=True)
 class FixReport:
-    """What a fix or an undo did, session by session."""
+    """Result of a repair or an undo, session by session."""
 
     fixes: list[SessionFix] = field(default_factory=list)
     undo_file: Path | None = None
@@ -53,7 +53,7 @@ class FixReport:
     """False: the undo file ends early. The fix broke off, or the file was cut."""
 
     def of(self, state: str) -> list[SessionFix]:
-        """Those that ended so."""
+        """Return the sessions with a given result."""
         return [one for one in self.fixes if one.state == state]
 
 
@@ -65,11 +65,11 @@ async def mend_store(
     quiet_for_s: float = QUIET_FOR_S,
     clock: Clock | None = None,
 ) -> FixReport:
-    """Take out of sessions what no provider accepts and what is no item, having written it to `undo_file` first.
+    """Remove invalid records and items refused by providers from sessions, after writing them to `undo_file`.
 
-    Sessions that somebody holds, or that were changed in the last `quiet_for_s` seconds by the store's clock (or by
-    `clock`), are left as they are, and so are those that change between the look and the step. `undo_mend` takes it
-    back. Raises UndoFileError if the file is there already or cannot be written; then nothing more was changed.
+    Sessions with a live lease, or changed in the last `quiet_for_s` seconds by the store's clock (or by `clock`), are
+    left as they are, and so are those that change between the look and the step. `undo_mend` takes it back. Raises
+    UndoFileError if the file is there already or cannot be written; then nothing more was changed.
     """
     if store.read_only:
         raise open_read_only()
@@ -128,7 +128,7 @@ def _not_quiet(session_id: str, count: int) -> SessionFix:
 
 
 def _is_quiet(quiet_for_s: float, clock: Clock | None, sight: ReadAnswer) -> bool:
-    """Whether the last change that anything tells of is long enough ago; a time in the future is no quiet."""
+    """Return whether the last recorded change is long enough ago; a time in the future counts as recent."""
     newest = [at for at in (sight.updated, *sight.times[0][-1:]) if at is not None]
     now = sight.now if clock is None else clock()
     return bool(newest) and now - max(newest) >= quiet_for_s
@@ -140,7 +140,7 @@ def _is_quiet(quiet_for_s: float, clock: Clock | None, sight: ReadAnswer) -> boo
 async def undo_mend(
     undo_file: str | os.PathLike[str], store: Store | str | os.PathLike[str], *, timeout_s: float = 30.0
 ) -> FixReport:
-    """Put back what a fix took out, the bytes and places of it, and keep all that was written since.
+    """Restore everything removed by a fix, with its bytes and places, and keep all later writes.
 
     `store`: where it was taken out. The file names it too, and is not asked: another author's file could name any
     store, and passwords of the environment would go there. What was put back already, or never taken out, is left
@@ -175,7 +175,7 @@ async def undo_mend(
 
 
 def absolute_url(store: Store) -> str:
-    """The store's URL as it can be used from any folder."""
+    """Return the store's URL in a form usable from any folder."""
     if store.file is None:
         return store.url
     _, _, query = store.url.partition("?") if "://" in store.url else ("", "", "")
@@ -183,6 +183,6 @@ def absolute_url(store: Store) -> str:
 
 
 def undo_file_name(now: float | None = None) -> str:
-    """A name for an undo file that no other has."""
+    """Return a unique name for an undo file."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     return f"standfast-undo-{at}-{uuid4().hex[:6]}.jsonl"

@@ -1,4 +1,4 @@
-"""The undo file: what a fix takes out, written and synced before it is taken out.
+"""Undo file: the records to be removed by a fix, written and synced before their removal.
 
 JSON lines. The first says what the file is and of which store; each further one is the mend of one session, with every
 record that leaves, its bytes and its place; the last says that the fix came to its end. A line that a crash has cut is
@@ -34,7 +34,7 @@ USE_IT = "Give the file that `standfast doctor --fix` has written."
 
 @dataclass(frozen=True, slots=True)
 class UndoContents:
-    """What an undo file holds."""
+    """Contents of an undo file."""
 
     store: str
     """The URL of the store, without a password."""
@@ -45,7 +45,7 @@ class UndoContents:
 
 
 class UndoFile:
-    """An undo file that is being written; made with the first entry, so that a fix of nothing leaves none."""
+    """Undo file being written. The first entry creates the file, so that an empty fix leaves none."""
 
     def __init__(self, path: str | os.PathLike[str], store_url: str) -> None:
         self.path, self._url = Path(path), store_url
@@ -54,11 +54,11 @@ class UndoFile:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is anything in it."""
+        """True after the first entry was written."""
         return self._file is not None
 
     def check(self) -> None:
-        """Raise if there is a file of that name already, or no folder for it."""
+        """Raise if a file of the same name exists already, or its folder is missing."""
         if self.path.exists():
             raise UndoFileError(
                 f"there is already a file {str(self.path)!r}", "Give another name: none is written over."
@@ -67,7 +67,7 @@ class UndoFile:
             raise UndoFileError(f"there is no folder {str(self.path.parent)!r}", "Make it, or give another name.")
 
     def add(self, session_id: str, mend: Mend) -> None:
-        """Write down what a mend will take out; on disk when this returns."""
+        """Write the records of a repair before their removal; on return they are synced to disk."""
         if self._file is None:
             self._file = self._create()
             self._write({"schema": SCHEMA, "version": VERSION, "store": self._url})
@@ -75,7 +75,7 @@ class UndoFile:
         self._count += 1
 
     def end(self) -> None:
-        """Say that the fix came to its end, and close the file."""
+        """Write the mark of a complete fix, and close the file."""
         if self._file is not None:
             self._write({"end": self._count})
         self.close()
@@ -141,7 +141,7 @@ def _as_json(mend: Mend) -> dict[str, Any]:
 
 
 def _bytes_as_json(data: bytes | None) -> str | dict[str, str] | None:
-    """Text where it is text, so that a person can read it."""
+    """Return valid UTF-8 as text for human readers, and other bytes in base64."""
     if data is None:
         return None
     try:
@@ -154,7 +154,7 @@ def _bytes_as_json(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def read_undo_file(path: str | os.PathLike[str]) -> UndoContents:
-    """What an undo file holds.
+    """Read an undo file.
 
     Raises NotFoundError if there is none, UndoFileError if it is damaged, another file, or of a newer release.
     """
@@ -235,7 +235,7 @@ def _parse_line(shown: str, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _mend_in(given: dict[str, Any]) -> tuple[str, Mend]:
-    """The session of a line and what was done there; raises ValueError for a line that is none."""
+    """Decode the session and the repair of a line; raise ValueError for an invalid line."""
     line = msgspec.convert(given, _SessionLine)
     if not is_name(line.session) or not is_name(line.mend):
         raise ValueError("a session or a fix has no name")
