@@ -72,11 +72,11 @@ def test_one_request_with_tokens_becomes_one_entry():
 
 
 def test_failed_attempts_are_requests_without_tokens():
-    total = Usage()
-    total.add_failed_attempts(2)
-    total.add(Usage(requests=1, total_tokens=7))
+    total = Usage(requests=1, total_tokens=7).after_failed_attempts(2)
     assert total.requests == 3
     assert [entry.total_tokens for entry in total.request_usage_entries] == [0, 0, 7]
+    silent = Usage(requests=1).after_failed_attempts(1)
+    assert (silent.requests, len(silent.request_usage_entries)) == (2, 2), "a server need not report tokens"
 
 
 def test_details_of_any_form_are_read_where_a_usage_is_made():

@@ -299,7 +299,9 @@ async def example_an_edit_does_not_reach_the_session(folder):
     result = await Runner.run(agent, "Go", session=session)
     result.new_items.clear()
     result.final_output = None
-    return len(await session.get_items()), result.to_input_list()
+    stored = len(await session.get_items())
+    session.close()
+    return stored, result.to_input_list()
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 import agents.realtime as theirs
@@ -78,3 +80,22 @@ def test_items_can_be_used_as_the_sdks_can():
 @pytest.mark.parametrize("name", ["DEFAULT_MODEL_SETTINGS"])
 def test_defaults_are_the_same(name: str):
     assert getattr(ours, name) == getattr(theirs, name)
+
+
+WITHOUT_OPENAI = """
+import asyncio, sys
+from standfast.realtime import OpenAIRealtimeSIPModel, RealtimeAgent
+from standfast.realtime.audio_formats import to_realtime_audio_format
+made = to_realtime_audio_format("pcm16")
+print(made.type, made.rate, made.model_dump())
+payload = asyncio.run(OpenAIRealtimeSIPModel.build_initial_session_payload(RealtimeAgent(name="A", instructions="Hi.")))
+print(payload.instructions, payload.audio.input.format.type, sorted(payload.model_dump()), "openai" in sys.modules)
+"""
+
+
+def test_openais_objects_have_stand_ins_where_openai_is_not_loaded():
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_OPENAI], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines() == [
+        "audio/pcm 24000 {'type': 'audio/pcm', 'rate': 24000}",
+        "Hi. audio/pcm ['audio', 'instructions', 'model', 'output_modalities', 'tools', 'type'] False",
+    ]

@@ -116,6 +116,32 @@ async def test_the_conversation_is_created_by_the_first_use_that_needs_it(
     assert await again.get_items() == [user("x")]
 
 
+async def test_two_first_writers_share_one_conversation(server: LoopbackServer, session: OpenAIConversationsSession):
+    gate = Gate()
+    server.fault(gate, on=is_creating)
+    first = asyncio.ensure_future(session.add_items([user("1")]))
+    await gate.reached()
+    second = asyncio.ensure_future(session.add_items([user("2")]))
+    gate.release()
+    await asyncio.gather(first, second)
+    assert sum(map(is_creating, server.requests)) == 1
+    assert await session.get_items() == [user("1"), user("2")]
+
+
+async def test_a_second_first_writer_begins_the_conversation_that_the_first_could_not(
+    server: LoopbackServer, session: OpenAIConversationsSession
+):
+    server.fault(Status(400, message="no"), on=is_creating)
+    adding = (session.add_items([user("1")]), session.add_items([user("2")]))
+    done = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(one).__name__ for one in done].count("NoneType") == 1
+    assert await session.get_items() == [user("2") if done[1] is None else user("1")]
+
+
+def is_creating(received: Any) -> bool:
+    return received.method == "POST" and received.path == "/v1/conversations"
+
+
 async def test_pop_takes_the_newest_and_clear_begins_anew(server: LoopbackServer, session: OpenAIConversationsSession):
     assert await session.pop_item() is None
     await session.add_items(many(3))

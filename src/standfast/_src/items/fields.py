@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import importlib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -64,6 +66,13 @@ def readable(item: object) -> Any:
 
 def _readable(value: object) -> Any:
     return [_readable(inner) for inner in value] if isinstance(value, list) else readable(value)
+
+
+def make_typed(module: str, name: str, values: Mapping[str, Any]) -> Any:
+    """Build openai's object of a class, unchecked, if that package is loaded; else a `ReadableItem` of the values."""
+    if "openai" not in sys.modules:
+        return ReadableItem(values)
+    return getattr(importlib.import_module(module), name).construct(**values)
 
 
 # --- from whatever a model gives to JSON -----------------------------------------------------------------------------

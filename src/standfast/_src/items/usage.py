@@ -102,11 +102,14 @@ class Usage:
         elif other.requests == 1 and (tokens or tokens_in or tokens_out):
             self.request_usage_entries.append(_read_entry(other))
 
-    def add_failed_attempts(self, count: int) -> None:
-        """Count failed and repeated requests: a request and an entry without tokens for each."""
-        self.requests += count
-        for _ in range(count):
-            self.request_usage_entries.append(RequestUsage(0, 0, 0, _NO_INPUT, _NO_OUTPUT))
+    def after_failed_attempts(self, count: int) -> Usage:
+        """Return a copy that also counts failed requests: an entry for each request, without tokens for the failed."""
+        counted = self.copy()
+        counted.requests = max(self.requests, 1) + count
+        failed = [RequestUsage(0, 0, 0, _NO_INPUT, _NO_OUTPUT) for _ in range(count)]
+        # A server may report no tokens, or none while streaming: its request is an entry all the same.
+        counted.request_usage_entries = [*failed, *(self.request_usage_entries or [_read_entry(self)])]
+        return counted
 
     def copy(self) -> Usage:
         """Return an independent copy: later additions to either never show in the other."""

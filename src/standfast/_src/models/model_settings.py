@@ -174,12 +174,24 @@ def _number(name: str, value: str | float, kind: type[float]) -> float:
 
 
 def _check_context_management(value: object) -> None:
-    rules = value if isinstance(value, list | tuple) else [None]
+    rules: Any = value if isinstance(value, list | tuple) else [None]
     if not all(isinstance(rule, Mapping) and isinstance(rule.get("type"), str) for rule in rules):
         raise InvalidSettingError(
             "context_management is no list of rules that each say their type",
             "Write e.g. context_management=[{'type': 'compaction', 'compact_threshold': 200_000}].",
         )
+    for rule in rules:
+        unknown = sorted(set(rule) - {"type", "compact_threshold"}) if rule["type"] == "compaction" else []
+        if unknown:
+            raise InvalidSettingError(
+                f"a compaction rule of context_management has no {', '.join(map(repr, unknown))}",
+                "Check the spelling of 'compact_threshold'; a field that is newer goes into extra_body.",
+            )
+        threshold = rule.get("compact_threshold")
+        if threshold is not None and (isinstance(threshold, bool) or not isinstance(threshold, int)):
+            raise InvalidSettingError(
+                f"a compact_threshold of {threshold!r} is not a number of tokens", "Give a whole number."
+            )
 
 
 def _checked_timeout(value: str | float) -> float:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, overload
 
 from standfast._src.agents.agent import INSTRUCTIONS, AgentBase, check_kinds
-from standfast._src.agents.context import RunContextWrapper, TContext
+from standfast._src.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast._src.agents.guardrails import OutputGuardrail
 from standfast._src.agents.handoffs import Handoff, OnHandoffWithInput, OnHandoffWithoutInput, THandoffInput, handoff
 from standfast._src.agents.hooks import AgentHooksBase, RunHooksBase
 from standfast._src.agents.prompts import Prompt
-from standfast._src.base.aio import maybe_await
+from standfast._src.base.aio import maybe_await, together
+from standfast._src.base.errors import UserError
 from standfast._src.base.logs import logger
-from standfast._src.tools.function_tool import ToolEnabled
+from standfast._src.tools.availability import filter_enabled
+from standfast._src.tools.function_tool import FunctionTool, ToolEnabled
 
 RealtimeAgentHooks: TypeAlias = AgentHooksBase[TContext, "RealtimeAgent[Any]"]
 """Hooks of one voice agent."""
@@ -62,6 +64,54 @@ class RealtimeAgent(AgentBase[TContext]):
             logger.error("the instructions of voice agent %r are neither text nor a function", self.name)
             return None
         return self.instructions
+
+    async def get_session_settings(
+        self,
+        run_context: RunContextWrapper[TContext] | TContext,
+        *,
+        base: Mapping[str, Any] | None = None,
+        initial: Mapping[str, Any] | None = None,
+        attached: bool = False,
+    ) -> dict[str, Any]:
+        """Resolve the settings of a call with this agent, in the SDK's words: instructions, enabled tools, handoffs.
+
+        `initial` overrides the agent, `base` does not. An `attached` call keeps a prompt of its own.
+        """
+        wrapper: RunContextWrapper[Any] = wrapper_of(run_context)
+        settings: dict[str, Any] = dict(base or {})
+        if self.prompt is not None:
+            settings["prompt"] = self.prompt
+        made = _as_handoffs(self.handoffs)
+        instructions, tools, handoffs = await together(
+            self.get_system_prompt(wrapper), self.get_all_tools(wrapper), filter_enabled(made, wrapper, self)
+        )
+        # An attached call keeps the prompt it was accepted with, unless the agent says something.
+        if instructions is not None or not attached:
+            settings["instructions"] = instructions or ""
+        settings["tools"], settings["handoffs"] = tools, handoffs
+        if initial is not None:
+            settings.update(initial)
+            if "tools" in initial:
+                settings["tools"] = await filter_enabled(initial["tools"], wrapper, self)
+            if "handoffs" in initial:
+                settings["handoffs"] = await filter_enabled(_as_handoffs(initial["handoffs"]), wrapper, self)
+        settings["tools"] = [tool for tool in settings["tools"] if getattr(tool, "is_enabled", True) is not False]
+        _refuse_equal_names(settings["tools"], settings["handoffs"])
+        return settings
+
+
+def _as_handoffs(given: Sequence[Any]) -> list[Handoff[Any, Any]]:
+    return [one if isinstance(one, Handoff) else handoff(one) for one in given]
+
+
+def _refuse_equal_names(tools: list[Any], handoffs: list[Any]) -> None:
+    names = [tool.name for tool in tools if isinstance(tool, FunctionTool)] + [one.tool_name for one in handoffs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise UserError(
+            f"Duplicate Realtime tool name(s) found: {', '.join(doubled)}",
+            "A model calls by name: give each tool and handoff a name of its own.",
+        )
 
 
 _KINDS = {

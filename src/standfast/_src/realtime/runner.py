@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.hooks import RunHooksBase
 from standfast._src.agents.run_config import RunConfig
 from standfast._src.base.errors import SettingTypeError
@@ -13,9 +12,7 @@ from standfast._src.base.type_names import describe_type
 from standfast._src.exports.lazy import edge
 from standfast._src.realtime.agent import RealtimeAgent
 from standfast._src.realtime.config import RealtimeRunConfig, check_run_config
-from standfast._src.realtime.machine.session_settings import RealtimeSessionModelSettings
 from standfast._src.realtime.machine.transport_interface import RealtimeModel, RealtimeModelConfig
-from standfast._src.realtime.session.resolved_agent import resolve
 from standfast._src.realtime.session.voice_session import RealtimeSession
 from standfast._src.runs.api.arguments import default_provider, tracer_for
 from standfast._src.sessions.protocol import Session
@@ -81,27 +78,6 @@ class RealtimeRunner:
     ) -> RealtimeSession:
         """Make a session that takes the call over when entered; its previous worker is refused from then on."""
         return self._session(context, model_config, session, run_id, hooks, resumes=True)
-
-    async def session_payload(
-        self,
-        *,
-        context: object = None,
-        model_config: RealtimeModelConfig | None = None,
-        overrides: RealtimeSessionModelSettings | None = None,
-    ) -> dict[str, Any]:
-        """Return a session's first settings: the body with which to accept an incoming phone call.
-
-        The SDK has this method on its SIP model; here it belongs to the runner, which knows the agent.
-        """
-        initial = (model_config or {}).get("initial_model_settings") or {}
-        offer = await resolve(
-            self._starting_agent,
-            RunContextWrapper(context),
-            base={**self._config.get("model_settings", {}), **initial},
-            initial={**initial, **(overrides or {})},
-            tracing_disabled=bool(self._config.get("tracing_disabled")),
-        )
-        return offer.session_object(attached=False)
 
     def _session(
         self,

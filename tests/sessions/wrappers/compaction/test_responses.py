@@ -18,6 +18,7 @@ from helpers import children
 from hypothesis import given, strategies as st
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from standfast import Agent, Runner
 from standfast._src.base.errors import CompactionError, CompactionRefusedError, InvalidSettingError, NotFoundError
 from standfast._src.items.history import canonical, prune
 from standfast._src.items.usage import Usage
@@ -34,6 +35,7 @@ from standfast._src.sessions.wrappers.compaction.responses import (
     is_openai_responses_compaction_aware_session,
     select_compaction_candidate_items,
 )
+from standfast.testing import ScriptedModel, assistant_message
 from standfast.testing.loopback import Gate, LoopbackServer, Status, unseal
 
 COMPACT = "/responses/compact"
@@ -188,6 +190,27 @@ async def test_nothing_is_asked_before_the_threshold_unless_forced(store: Any, c
 async def test_an_empty_history_is_never_compacted(store: Any, client: AsyncOpenAI, server: Any):
     assert await compacting(store, client).run_compaction({"force": True, "response_id": "resp_1"}) is None
     assert server.requests == []
+
+
+async def test_a_history_longer_than_may_be_held_for_a_rollback_is_refused_before_anything_is_sent(
+    store: Any, client: AsyncOpenAI, server: Any
+):
+    """A store with `replace` keeps the old history itself: there a run compacts a history of any length."""
+    session = compacting(store, client, max_rollback_items=20)
+    await session.add_items(talk(10))
+    assert await session.run_compaction({"force": True}) is not None
+    await session.add_items(talk(10))
+    with pytest.raises(CompactionRefusedError, match="exceeds max_rollback_items"):
+        await session.run_compaction({"force": True})
+    assert len(server.requests) == 1
+    assert len(await session.get_items()) == 11 + 20
+    reply = assistant_message("Bye.", item_id="msg_1")
+    result = await Runner.run(Agent(name="A", model=ScriptedModel([[reply]])), "Enough.", session=session)
+    assert result.final_output == "Bye."
+    assert (len(server.requests) == 1) is isinstance(store, Plain)
+    for wrong in (0, -1):
+        with pytest.raises(InvalidSettingError, match="max_rollback_items must be positive"):
+            compacting(store, client, max_rollback_items=wrong)
 
 
 async def test_the_whole_history_is_compacted_whatever_the_default_limit(able: Any, client: AsyncOpenAI, server: Any):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
+from standfast._src.items.fields import make_typed
+
 RealtimeModelName: TypeAlias = str
 """The name of a realtime model."""
 
@@ -163,11 +165,27 @@ _PCM, _ULAW, _ALAW = (
 )
 
 
-def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> dict[str, Any] | None:
-    """Convert an audio format to the wire's form; None for no format or an unknown one.
+def to_realtime_audio_format(input_audio_format: RealtimeAudioFormat | None) -> Any:
+    """Convert an audio format to openai's object (`AudioPCM`, …) if that package is loaded, else to a record of the
+    same fields; None for no format or an unknown one. An object of a format is returned unchanged.
 
     Only 24 kHz exists on the wire: another rate is read as that one.
     """
+    if isinstance(input_audio_format, Mapping | str | None):
+        plain = wire_audio_format(input_audio_format)
+        return (
+            None
+            if plain is None
+            else make_typed(_FORMATS, "Audio" + plain["type"].removeprefix("audio/").upper(), plain)
+        )
+    return input_audio_format
+
+
+_FORMATS = "openai.types.realtime.realtime_audio_formats"
+
+
+def wire_audio_format(input_audio_format: RealtimeAudioFormat | None) -> dict[str, Any] | None:
+    """Convert an audio format to the wire's form; None as in `to_realtime_audio_format`."""
     kind = format_name(input_audio_format)
     if kind in _PCM:
         return {"type": "audio/pcm", "rate": PCM_RATE}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from standfast._src.base.errors import UserError
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
-from standfast._src.realtime.machine.session_settings import to_realtime_audio_format
+from standfast._src.realtime.machine.session_settings import wire_audio_format
 
 if TYPE_CHECKING:
     from standfast._src.models.tool_definitions import OfferedFunction, OfferedHandoff
@@ -101,9 +101,7 @@ def _audio(settings: Mapping[str, Any], attached: bool) -> dict[str, Any]:
     heard: dict[str, Any] = {}
     spoken: dict[str, Any] = {}
     for side, given, flat in ((heard, given_in, "input_audio_format"), (spoken, given_out, "output_audio_format")):
-        made = to_realtime_audio_format(
-            chosen(given, "format", flat) if _is_set(chosen(given, "format", flat)) else None
-        )
+        made = wire_audio_format(chosen(given, "format", flat) if _is_set(chosen(given, "format", flat)) else None)
         if made is not None:
             side["format"] = made
     noise = given_in.get("noise_reduction", settings.get("input_audio_noise_reduction", _MISSING))

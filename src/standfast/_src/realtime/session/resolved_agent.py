@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from standfast._src.agents.context import RunContextWrapper
-from standfast._src.agents.handoffs import Handoff, handoff
-from standfast._src.base.aio import together
-from standfast._src.base.errors import UserError
+from standfast._src.agents.handoffs import Handoff
 from standfast._src.realtime.agent import RealtimeAgent
 from standfast._src.realtime.machine.wire_format import session_object
-from standfast._src.tools.availability import filter_enabled
 from standfast._src.tools.function_tool import FunctionTool
 
 
@@ -41,26 +38,7 @@ async def resolve(
     attached: bool = False,
 ) -> ResolvedVoiceAgent:
     """Resolve an agent; `initial` settings override its own, at entry only."""
-    settings: dict[str, Any] = dict(base)
-    if agent.prompt is not None:
-        settings["prompt"] = agent.prompt
-    made = [one if isinstance(one, Handoff) else handoff(one) for one in agent.handoffs]
-    instructions, tools, handoffs = await together(
-        agent.get_system_prompt(wrapper), agent.get_all_tools(wrapper), filter_enabled(made, wrapper, agent)
-    )
-    # An attached call keeps the prompt it was accepted with, unless the agent says something.
-    if instructions is not None or not attached:
-        settings["instructions"] = instructions or ""
-    settings["tools"], settings["handoffs"] = tools, handoffs
-    if initial is not None:
-        settings.update(initial)
-        if "tools" in initial:
-            settings["tools"] = await filter_enabled(initial["tools"], wrapper, agent)
-        if "handoffs" in initial:
-            given = [one if isinstance(one, Handoff) else handoff(one) for one in initial["handoffs"]]
-            settings["handoffs"] = await filter_enabled(given, wrapper, agent)
-    settings["tools"] = [tool for tool in settings["tools"] if getattr(tool, "is_enabled", True) is not False]
-    _refuse_equal_names(settings["tools"], settings["handoffs"])
+    settings = await agent.get_session_settings(wrapper, base=base, initial=initial, attached=attached)
     if tracing_disabled:
         settings["tracing"] = None
     return ResolvedVoiceAgent(
@@ -69,13 +47,3 @@ async def resolve(
         {tool.name: tool for tool in settings["tools"] if isinstance(tool, FunctionTool)},
         {one.tool_name: one for one in settings["handoffs"]},
     )
-
-
-def _refuse_equal_names(tools: list[Any], handoffs: list[Any]) -> None:
-    names = [tool.name for tool in tools if isinstance(tool, FunctionTool)] + [one.tool_name for one in handoffs]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise UserError(
-            f"Duplicate Realtime tool name(s) found: {', '.join(doubled)}",
-            "A model calls by name: give each tool and handoff a name of its own.",
-        )

@@ -17,7 +17,7 @@ import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, Protocol, TypedDict
 from urllib.parse import urlencode
 
 import msgspec
@@ -31,6 +31,7 @@ from standfast._src.base.errors import (
     UserError,
 )
 from standfast._src.base.type_names import describe_type
+from standfast._src.items.fields import make_typed
 from standfast._src.realtime.machine.model_events import (
     RealtimeModelConnectionStatusEvent,
     RealtimeModelErrorEvent,
@@ -47,6 +48,7 @@ from standfast._src.realtime.machine.model_inputs import (
     RealtimeModelSendUserInput,
 )
 from standfast._src.realtime.machine.sdk_events import model_events
+from standfast._src.realtime.machine.session_settings import RealtimeSessionModelSettings
 from standfast._src.realtime.machine.transport_interface import (
     FrameTransport,
     RealtimeModelConfig,
@@ -246,8 +248,40 @@ class OpenAIRealtimeWebSocketModel(FrameTransport):
         await line.send(*frames)
 
 
+class VoiceAgent(Protocol):
+    """Agent of a voice call, as needed for its first settings: a `RealtimeAgent`."""
+
+    async def get_session_settings(
+        self, run_context: Any, *, base: Mapping[str, Any] | None = None, initial: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Resolve the settings of a call with this agent."""
+        ...
+
+
 class OpenAIRealtimeSIPModel(OpenAIRealtimeWebSocketModel):
     """Attachment to a telephone call accepted by the service, by its `call_id`."""
+
+    @staticmethod
+    async def build_initial_session_payload(
+        agent: VoiceAgent,
+        *,
+        context: object = None,
+        model_config: RealtimeModelConfig | None = None,
+        run_config: Mapping[str, Any] | None = None,
+        overrides: RealtimeSessionModelSettings | None = None,
+    ) -> Any:
+        """Build the first settings of a session with an agent: the body with which to accept an incoming call.
+
+        Returns openai's `RealtimeSessionCreateRequest` if that package is loaded, else a record of the same fields.
+        """
+        config = run_config or {}
+        initial = (model_config or {}).get("initial_model_settings") or {}
+        base = {**(config.get("model_settings") or {}), **initial}
+        settings = await agent.get_session_settings(context, base=base, initial={**initial, **(overrides or {})})
+        if config.get("tracing_disabled"):
+            settings["tracing"] = None
+        module = "openai.types.realtime.realtime_session_create_request"
+        return make_typed(module, "RealtimeSessionCreateRequest", session_object(settings))
 
     async def connect(self, options: RealtimeModelConfig) -> None:
         """Connect to the call and send the settings that were given; the rest stays as the call was set up."""

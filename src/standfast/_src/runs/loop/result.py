@@ -329,6 +329,8 @@ class RunResultStreaming(RunResultBase[TState]):
         self._task: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         self._cut = self._is_settled = False
+        self._watcher: Callable[[], _Events | None] = lambda: None
+        self._is_withheld = False
         self.trace: Any = None
 
     @Editable
@@ -338,6 +340,14 @@ class RunResultStreaming(RunResultBase[TState]):
             self._items = None
             self._is_settled = self.is_complete
         return RunResultBase.new_items.read(self)
+
+    @Editable
+    def final_output(self) -> Any:
+        """Return the final output. None before the end, or after a cancellation by a watcher before the last event.
+
+        The turn of a run that had ended by then stays stored and in `new_items`.
+        """
+        return None if self._is_withheld else RunResultBase.final_output.read(self)
 
     @property
     def is_complete(self) -> bool:
@@ -371,6 +381,9 @@ class RunResultStreaming(RunResultBase[TState]):
         elif mode == "immediate":
             self._cut = True
             has_ended = self._events.ended
+            # A run is ahead of the watcher: an output after the last event seen is not an answer for the watcher.
+            watcher = self._watcher()
+            self._is_withheld |= not has_ended or (watcher is not None and not watcher.has_left)
             self._events.discard()  # of a run that has ended too: whoever cancels wants no more of it
             if not has_ended and not self._attempt.loop.stop_now() and self._task is not None:
                 self._task.cancel()  # it is still waiting for its session or reading it
@@ -379,7 +392,9 @@ class RunResultStreaming(RunResultBase[TState]):
 
     def stream_events(self) -> AsyncIterator[StreamEvent]:
         """The events of the run as they happen; raises what ended it. Leaving the iteration does not stop the run."""
-        return _Events(self)
+        events = _Events(self)
+        self._watcher = weakref.ref(events)
+        return events
 
     async def _next_event(self) -> StreamEvent:
         if not self._cut:
@@ -429,6 +444,7 @@ class _Events:
 
     def __init__(self, result: RunResultStreaming) -> None:
         self._result, self._shown = result, result._events.events
+        self.has_left = False
 
     def __aiter__(self) -> _Events:
         return self
@@ -436,7 +452,12 @@ class _Events:
     async def __anext__(self) -> StreamEvent:
         if self._shown and not self._result._cut:
             return self._shown.popleft()  # the fast path: nothing to wait for
-        return await self._result._next_event()
+        try:
+            return await self._result._next_event()
+        except BaseException:
+            self.has_left = True
+            raise
 
     async def aclose(self) -> None:
         """Stop watching; the run goes on."""
+        self.has_left = True

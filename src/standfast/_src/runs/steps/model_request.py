@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 from standfast._src.agents.agent import Agent
@@ -99,10 +100,11 @@ async def take_reply(
     """A whole reply is here: take it apart, announce it, and tell the run."""
     run = loop.run
     counted = Usage()
-    if failed:
-        counted.add_failed_attempts(failed)
     counted.add(Usage.from_provider(response.usage))
-    # Attempts that failed are part of what the reply cost.
+    if failed:  # attempts that failed are part of what the reply cost
+        counted = counted.after_failed_attempts(failed)
+        response = copy(response)  # a model may give the same object again
+        response.usage = counted.copy()
     scope.wrapper.usage.add(counted)
     try:
         reply = _read(scope, run, agent, resolved, response)

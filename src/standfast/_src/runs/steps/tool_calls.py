@@ -44,6 +44,7 @@ from standfast._src.tools.custom_tool import LocalTool
 from standfast._src.tools.invocation import prepare
 from standfast._src.tools.refusal_texts import unknown_tool_text
 from standfast._src.tools.tool_call import answer_of, guardrail_json, run_tool_call, settle_after_crash
+from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult
 
 
 async def perform_call(loop: Loop, scope: RunScope, effect: RunCall) -> None:
@@ -143,6 +144,8 @@ class _CallOfRun:
             scope.results.of_tool_input += outcome.results
             await self._wait(outcome)
             return
+        if not isinstance(outcome, CallRefused) and outcome.input_results:
+            outcome.input_results = [one for one in outcome.input_results if not self._is_recorded(one)]
         answer = answer_of(outcome, self.item, tool, self.turn.agent)
         used: tuple[str, ...] = ()
         if isinstance(outcome, CallRefused):
@@ -154,6 +157,14 @@ class _CallOfRun:
             used = (call.name,)
         responses = self._nested_responses()
         await self._return(Returned(call.id, (answer.entry,), answer.results, used=used, responses=responses))
+
+    def _is_recorded(self, result: ToolInputGuardrailResult) -> bool:
+        """Tell whether the verdict equals one recorded before the question about the call: both count as one result."""
+        was_asked = self.call.reason is not None
+        return was_asked and self._verdict_before_question(result) in self._loop.run.results
+
+    def _verdict_before_question(self, result: ToolInputGuardrailResult) -> Item:
+        return {**guardrail_json("tool_input", result), "asked_about": self.call.id}
 
     def _nested_responses(self) -> tuple[Response, ...]:
         """Return the replies of its nested runs: charged with the call, so that a resumed run counts them once."""
@@ -194,7 +205,7 @@ class _CallOfRun:
             ApprovalNeeded(
                 self.call.id,
                 waits.reason,
-                tuple(guardrail_json("tool_input", one) for one in waits.results),
+                tuple(map(self._verdict_before_question, waits.results)),
                 same_as_run=same_as,
                 values=waits.values,
             ),

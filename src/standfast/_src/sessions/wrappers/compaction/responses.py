@@ -20,7 +20,7 @@ from standfast._src.base.logs import session_logger as _log
 from standfast._src.items.history import normalise, prune
 from standfast._src.items.usage import Usage
 from standfast._src.models.providers.client import OwnClients, default_client, default_key
-from standfast._src.sessions.protocol import Head, Lease, Session
+from standfast._src.sessions.protocol import Head, Lease, Session, abilities
 from standfast._src.sessions.rules.compaction import (
     DEFAULT_COMPACTION_THRESHOLD,
     CompactionMode,
@@ -71,12 +71,16 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         model: str = "gpt-4.1",
         compaction_mode: CompactionMode = "auto",
         should_trigger_compaction: Callable[[dict[str, Any]], bool] | None = None,
+        max_rollback_items: int | None = None,
     ) -> None:
         """Wrap `underlying_session`.
 
         `client` stays the caller's; without one the default client is used, or one is made when it is first needed.
         `should_trigger_compaction` is given `response_id`, `compaction_mode` (resolved), `compaction_candidate_items`
         and `session_items`, and says whether it is time; by default at ten candidates.
+        `max_rollback_items` bounds a history that this process would have to write back after a failure: on a plain
+        session, and in every compaction outside of a run. A longer one is refused with CompactionRefusedError before
+        anything is sent. A store with `replace` needs no such copy in a run.
         """
         super().__init__(session_id, underlying_session)
         if _owns_its_history(underlying_session):
@@ -89,7 +93,13 @@ class OpenAIResponsesCompactionSession(CompactingSession):
                 f"{model!r} is not a model that responses.compact takes",
                 "Use a model of OpenAI's (gpt-…, o1, …, or ft:…), or SummarisingSession with any model.",
             )
+        if max_rollback_items is not None and max_rollback_items <= 0:
+            raise InvalidSettingError(
+                f"max_rollback_items must be positive or None, and it is {max_rollback_items}",
+                "Give the length of the longest history to compact, or leave it out.",
+            )
         self.model = model
+        self.max_rollback_items = max_rollback_items
         self.compaction_mode = _check_mode(compaction_mode)
         self.should_trigger_compaction = should_trigger_compaction or default_should_trigger_compaction
         self._given = client
@@ -134,6 +144,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     async def _compact(self, args: OpenAIResponsesCompactionArgs, wrapper: object) -> list[Item] | None:
         chosen = _check_mode(args.get("compaction_mode") or self.compaction_mode)
+        await self._check_rollback(wrapper)
         snapshot = await self._snapshot(wrapper)
         self._remember(args.get("response_id"), args.get("store"), snapshot)
         mode = self._mode(chosen, args.get("store"), snapshot)
@@ -152,6 +163,16 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         await self._swap(snapshot, [*output, *pinned], wrapper)
         self._forget_chain()  # it holds what the history was before
         return [copy_json(item) for item in output]
+
+    async def _check_rollback(self, wrapper: object) -> None:
+        limit = self.max_rollback_items
+        if limit is None or (wrapper is not None and "replace" in abilities(self.underlying_session)):
+            return
+        if len(await self.get_items(limit=limit + 1, wrapper=wrapper)) > limit:  # never reads the whole of a long one
+            raise CompactionRefusedError(
+                f"the history exceeds max_rollback_items={limit} and stays as it is",
+                "Compact it more often, or raise the limit.",
+            )
 
     def _remember(self, response_id: str | None, store: bool | None, snapshot: Snapshot) -> None:
         """Which response the history ends with, as of when, and whether the server keeps it."""
@@ -277,6 +298,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
             model=self.model,
             compaction_mode=self.compaction_mode,
             should_trigger_compaction=self.should_trigger_compaction,
+            max_rollback_items=self.max_rollback_items,
         )
 
 
