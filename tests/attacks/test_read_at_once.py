@@ -27,6 +27,7 @@ from standfast._src.sessions.rules.saved_runs import RunSave
 from standfast._src.sessions.storage import Name, Plan, ReadRequest
 from tests.helpers import servers
 from tests.helpers.stores import SERVERS, opened, place, two_ways
+from tests.sessions.backends.sqlite.inside import carrier_to
 
 KINDS = [
     "sqlite",
@@ -177,7 +178,8 @@ async def test_a_read_stands_behind_no_other_ones_write_that_waits(tmp_path: Pat
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    written = other._write(partial(slowly, "other", others_may_end), detached=True)
+    with carrier_to(Path(where.partition(" ")[2])) as carrier:
+        written = carrier.carry(partial(slowly, "other", others_may_end), 30, detached=True)
     reading = asyncio.create_task(third.get_items())
     try:
         await asyncio.sleep(0)  # it is queued now
