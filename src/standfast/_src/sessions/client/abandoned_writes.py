@@ -1,7 +1,7 @@
-"""What nobody waits for and may still be done: what is asked for later does not overtake it (A13).
+"""Order later requests behind writes whose callers stopped waiting (A13).
 
-A caller who was cancelled leaves a write behind that has begun, and a run that was stopped submits its end without
-waiting. Whoever asks next in this process, on that session, must find both done, or not done for good.
+A cancelled caller leaves a begun write behind, and a stopped run submits its last write without waiting. The next
+request of this process on the same session must find both finished: committed, or certainly never to be.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from standfast._src.sessions.storage import Name, ReadRequest
 
 
 class AbandonedWrites:
-    """The writes of one executor that nobody waits for, until each is over.
+    """Abandoned writes of one executor, until each has finished.
 
-    Weakly: as long as one may be done, whoever does it has it, and one that is over would keep its session alive.
-    Without a lock: a request may be given up by being collected as garbage, which can happen anywhere in here.
+    References are weak: a write that may still be executed is held by the thread that executes it, and a finished one
+    would keep its session alive. Without a lock, because a request may be abandoned by garbage collection, at any
+    point in these methods.
     """
 
     def __init__(self) -> None:
         self._refs: dict[weakref.ref[Request[Any]], None] = {}
 
     def add(self, request: Request[Any]) -> None:
-        """Remember one until it is over."""
+        """Track a request until its end."""
         self._refs[weakref.ref(request)] = None
 
     def wait_behind(self, request: Request[Any]) -> bool:
-        """Whether a request has to wait for one of them.
+        """Return whether a request has to wait for an abandoned write.
 
-        All wait for one that has begun. A detached one may wait for another program's lock without end, and so may what
-        takes one back: only what may meet it waits for that.
+        Every request waits for a write that has begun. A detached write, or a compensation, may wait for another
+        program's lock without end: only requests that may concern the same name wait for these.
         """
         return bool(self._refs) and any(_is_soon_over(left) or may_meet(left, request) for left in self._open())
 
@@ -51,10 +52,11 @@ def _is_soon_over(left: Request[Any]) -> bool:
 
 
 def may_meet(left: Request[Any], request: Request[Any]) -> bool:
-    """Whether what is asked for may be about what a write that was left is about, by what each first looks at.
+    """Return whether a request may concern the same data as an abandoned write, judged by the first name that each
+    reads.
 
-    Not if those are two sessions or two runs. What a session's write stores may be a run as well; a write that begins
-    with a run is about one that no session has.
+    Two sessions, or two runs, do not meet. A session's write may store a run as well; a write that begins with a run
+    belongs to a run without a session.
     """
     mine, other = _first_name(left), _first_name(request)
     if mine is None or other is None:
@@ -63,7 +65,9 @@ def may_meet(left: Request[Any], request: Request[Any]) -> bool:
 
 
 def _first_name(request: Request[Any]) -> Name | None:
-    """What its plan first looks at; None if that is not one thing. To ask a plan is not to carry it out."""
+    """Return the name that a request's plan reads first; None if the plan does not begin with one read. Does not
+    execute the plan.
+    """
     plan = request.plan()
     try:
         question = next(plan)

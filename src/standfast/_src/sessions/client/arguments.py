@@ -1,4 +1,4 @@
-"""What a session's methods are given, checked and encoded in the caller's task, before anything is submitted."""
+"""Check and encode the arguments of a session's methods in the caller's task, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from standfast._src.sessions.rules.append import AppendBatch
 
 
 def encoded_of(items: Iterable[Item]) -> list[bytes]:
-    """The items of a batch as they are stored."""
+    """Encode the items of a batch for storage."""
     if type(items) is not list and not isinstance(items, Iterable):
         raise ItemNotStorableError(f"{describe_type(items)} is no batch of items", "Give a list of dicts.")
     return encode_many(items)
@@ -26,7 +26,7 @@ def batch_of(
     expect: Head | None,
     digests: Sequence[bytes] | None,
 ) -> AppendBatch:
-    """What an append brings, checked and encoded."""
+    """Check and encode the arguments of an append."""
     encoded = encoded_of(items)
     known_by = digest_many(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
@@ -41,7 +41,7 @@ def batch_of(
 
 
 def checked_writer(writer: object) -> str:
-    """The name of a writer, if it is one."""
+    """Return the name of a writer; raises CallerError for anything else."""
     if is_name(writer):
         return writer
     raise CallerError(
@@ -50,19 +50,19 @@ def checked_writer(writer: object) -> str:
 
 
 def check_ordinal(number: object) -> None:
-    """Refuse what does not number an item."""
+    """Refuse a value that does not number an item."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise CallerError(f"{number!r} does not number an item", "Give how many items the writer wrote before it.")
 
 
 def check_head(head: object, *, or_none: bool = False) -> None:
-    """Refuse what is no head: compared with one it would only ever be another."""
+    """Refuse a value that is not a head: as a condition it would refuse every write."""
     if not isinstance(head, Head) and not (or_none and head is None):
         raise SettingTypeError(f"{describe_type(head)} is no head of a session", "Give what head() or a write gave.")
 
 
 def check_position(at: object) -> None:
-    """Refuse what is no place to fork from."""
+    """Refuse a value that is not a position to fork from."""
     if at is None or (isinstance(at, Position) and type(at.index) is int and isinstance(at.generation, str | None)):
         return
     raise SettingTypeError(
@@ -71,12 +71,12 @@ def check_position(at: object) -> None:
 
 
 def checked_timeout(timeout_s: object) -> float:
-    """A deadline in seconds, if it is one."""
+    """Return a deadline in seconds; raises CallerError for anything else."""
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise CallerError(f"a timeout_s of {timeout_s!r} leaves no time", "Give a positive number of seconds.")
     return float(timeout_s)
 
 
 def _digest(given: bytes) -> bytes:
-    """A digest as it is stored: of one length, whatever the caller's are."""
+    """Return a digest of the stored length, whatever the length of the caller's digest."""
     return given if len(given) == DIGEST_BYTES else digest(given)

@@ -1,8 +1,8 @@
-"""Carrying plans over a client that belongs to one event loop, and was handed in.
+"""An executor for a client handed in by the caller and bound to one event loop.
 
-It is used in that loop and nowhere else: whoever comes from another is told so at once (A22). Plans are carried as on
-any network, in one task of the loop that ends when there is nothing to do. A lease is renewed by that loop too, so one
-whose holder blocks it for longer than its time is lost.
+The client is used in that loop only: a caller in another loop gets WrongLoopError at once (A22). Plans are executed as
+over any network, in one task of the loop that ends when no work is left. The same loop renews leases: a lease is lost
+if its holder blocks the loop for longer than the lease lives.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class AsyncStorage(Protocol):
     """A store whose client is awaited."""
 
     async def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """What it answers to each, in order."""
+        """Return the answer to each question, in order."""
         ...
 
 
 class BorrowedLoopExecutor(RequestExecutor):
-    """Carries plans to a store in the event loop that first uses it."""
+    """Executes plans on a store in the event loop that first uses it."""
 
     loses_answers = True
 
@@ -54,13 +54,13 @@ class BorrowedLoopExecutor(RequestExecutor):
 
     @property
     def lane(self) -> str | None:
-        """What a write of now is known by."""
+        """Idempotency slot of the next write."""
         return self._lanes[min(len(self._under_way), LANES - 1)]
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
-        """Carry out a plan without anybody who waits, from any thread."""
+        """Execute a plan without a waiting caller, from any thread."""
         request = post_request(plan, None, timeout_s, then, context)
         try:
             assert self._loop is not None
@@ -98,7 +98,7 @@ def _never() -> NoReturn:
 
 
 class _Serving(Pipeline):
-    """What the writing thread does on other networks, as a task."""
+    """The writing thread's pipeline as a task of an event loop."""
 
     def __init__(self, store: AsyncStorage, under_way: set[int]) -> None:
         super().__init__(_never, SimpleQueue(), True, under_way)
@@ -107,10 +107,10 @@ class _Serving(Pipeline):
         self.messages: deque[AnyRequest | CompensationMessage] = deque()
 
     async def serve(self) -> None:
-        """Do what is asked for until nothing is left.
+        """Execute requests until none is left.
 
-        `asyncio.run` cancels every task of its loop when it ends, this one too. What has left then, and what was asked
-        for so that it needs nobody who waits, is brought to its end first: a popped item would be gone, and a turn.
+        `asyncio.run` cancels every task of its loop at its end, this one too. Requests that were sent, and detached
+        ones, are finished first: otherwise a popped item, or a turn, would be lost.
         """
         until, task = math.inf, asyncio.current_task()
         assert task is not None
@@ -123,7 +123,7 @@ class _Serving(Pipeline):
                 until = min(until, time.monotonic() + LAST_WAIT_S)
 
     def _is_busy(self) -> bool:
-        """Whether something is left that waits for nothing but the store."""
+        """Return whether work is left that waits for nothing but the store."""
         now = time.monotonic()
         return bool(self.messages or self._active) or any(now < request.deadline for request in self._to_undo)
 
@@ -152,7 +152,7 @@ class _Serving(Pipeline):
         return self._awaited
 
     def _trouble(self) -> None:
-        """None: a client that was handed in connects by itself, when it is asked."""
+        """Return None: a handed-in client connects by itself, at its first request."""
 
     async def _ask_all(self, questions: Sequence[Any]) -> list[Answer | Exception]:
         try:
@@ -161,9 +161,10 @@ class _Serving(Pipeline):
             return [error] * len(questions)
 
     async def _undone(self) -> bool:
-        """Undo what is to be undone, before anything else is written; whether others may go on.
+        """Compensate abandoned results before any other write; return whether the remaining requests may continue.
 
-        For what cannot be undone within its time they wait no longer: it is tried again whenever there is work.
+        A compensation that does not succeed within its time no longer holds up other requests: it is retried whenever
+        there is work.
         """
         self._believed.clear()
         while self._to_undo:

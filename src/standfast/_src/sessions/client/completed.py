@@ -1,4 +1,4 @@
-"""Awaitables for what has already happened.
+"""Awaitables for acts that have already happened.
 
 On memory and SQLite `session.close()` takes effect when it is called, without a loop, and may still be awaited (A19).
 A coroutine would do nothing until awaited and complain if it never is; this is a coroutine that has already ended.
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Completed(Coroutine[Any, Any, T], Generic[T]):
-    """An awaitable for something that is over: awaiting it gives its result at once, leaving it alone is fine."""
+    """Awaitable with a known outcome: awaiting returns it at once, and not awaiting it is fine."""
 
     __slots__ = ("_error", "_result")
 
@@ -32,13 +32,13 @@ class Completed(Coroutine[Any, Any, T], Generic[T]):
     def throw(
         self, kind: type[BaseException] | BaseException, value: Any = None, trace: TracebackType | None = None, /
     ) -> NoReturn:
-        """Raise what was thrown in: there is no code here that could catch it."""
+        """Raise the given exception: no code here could catch it."""
         if isinstance(kind, type):
             kind = kind() if value is None else value
         raise kind
 
     def close(self) -> None:
-        """Nothing is left to give up."""
+        """Do nothing: there is nothing to abandon."""
 
     def __await__(self) -> Generator[Any, Any, T]:
         if self._error is not None:

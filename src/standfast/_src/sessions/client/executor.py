@@ -18,23 +18,23 @@ T = TypeVar("T")
 Kind = Literal["read", "write"]
 
 MakePlan = Callable[[], Plan[T]]
-"""Makes the plan, anew each time it is called: one that was rolled back with others is carried out from its start."""
+"""Makes a new plan at each call: a plan rolled back with its group runs again from its start."""
 
 UndoPlan = Callable[[T], Plan[None]]
-"""Makes the plan that takes a result back, if nobody was there to receive it."""
+"""Makes the plan that compensates a result which no caller received."""
 
 Then = Callable[[Any, BaseException | None], None]
 """Callback for the result or the error of a posted plan, called in a thread of the executor; must return at once."""
 
 
 class Executor(Protocol):
-    """Carries out plans for any number of tasks, threads and event loops."""
+    """Executes plans for any number of tasks, threads and event loops."""
 
     @property
     def lane(self) -> str | None:
-        """What this executor's writes are known by when one is repeated because its answer was lost.
+        """Idempotency slot of this executor's next write, by which a repeat after a lost answer is recognized.
 
-        Unique to this process, and it carries one write at a time. None: the store loses no answers.
+        Unique to this process; a slot serves one write at a time. None: the store loses no answers.
         """
         ...
 
@@ -49,24 +49,25 @@ class Executor(Protocol):
         detached: bool = False,
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan; awaiting gives its result, or raises what it raised.
+        """Execute a plan; awaiting returns its result or raises its error.
 
-        Raises StoreTimeoutError when it was not begun in time, OutcomeUnknownError when a write was. A caller who
-        leaves gets control back at once: what was not begun is withdrawn; what was done and has an `undo` is undone
-        before anything else is written. `durable=False`: may be lost if the machine loses power (leases, tickets).
+        Raises StoreTimeoutError if the plan had not begun in time, OutcomeUnknownError if a write had. A cancelled
+        caller gets control back at once: a plan that has not begun is withdrawn; a finished one with an `undo` is
+        compensated before any later write. `durable=False`: may be lost if the machine loses power (leases, tickets).
 
-        `detached`: it is submitted by this call, not by the first await, and is carried out though the awaiting task
-        is cancelled, its loop is closed, or nobody ever awaits it. Then there is no `undo`; `then`, as for `post`, is
-        told what came of it.
+        `detached`: this call submits the plan, not the first await. The plan is executed even if the awaiting task is
+        cancelled, its loop is closed, or the result is never awaited. Such a plan has no `undo`; `then` receives
+        the outcome, as for `post`.
         """
         ...
 
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
-        """Carry out a write without anybody who waits, from any thread, with or without a loop; it need not be durable.
+        """Execute a write without a waiting caller, from any thread, with or without an event loop. It need not be
+        durable.
 
-        Never raises: `then` is told what came of it. Leases are renewed and given back so. `context`: whose it is, so
-        that what operators are told of it belongs to the run it was done for.
+        Never raises: `then` receives the outcome. Leases are renewed and released in this way. `context`: the context
+        of the run that owns the write, to which operational events are attributed.
         """
         ...

@@ -1,4 +1,4 @@
-"""An executor through which plans are changed on their way to another one: sealed, or led to another name."""
+"""An executor passing changed plans on to an inner one: sealed, or led to another name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ChangePlan = Callable[[MakePlan[Any]], Plan[Any]]
 
 
 class ExecutorWrapper:
-    """Carries every plan, and what would undo it, through `changing` to another executor."""
+    """Passes every plan, and its compensation, through `changing` to another executor."""
 
     def __init__(self, carrier: Executor) -> None:
         self.carrier = carrier
 
     def changing(self) -> ChangePlan:
-        """What is done with a plan that is carried now.
+        """Return the function that changes the plans executed from now on.
 
         A function of what it needs and not of this object: what a thread of the executor works on must not keep the
         executor alive.
@@ -32,7 +32,7 @@ class ExecutorWrapper:
 
     @property
     def lane(self) -> str | None:
-        """The store's own."""
+        """Idempotency slot of the wrapped executor."""
         return self.carrier.lane
 
     def carry(
@@ -46,7 +46,7 @@ class ExecutorWrapper:
         detached: bool = False,
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan, changed."""
+        """Execute a changed plan."""
         change = self.changing()
         undone = None if undo is None else partial(_undo_through, change, undo)
         return self.carrier.carry(
@@ -56,7 +56,7 @@ class ExecutorWrapper:
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
-        """Carry out a plan, changed, without anybody who waits."""
+        """Execute a changed plan without a waiting caller."""
         self.carrier.post(partial(self.changing(), plan), timeout_s, then, context)
 
 

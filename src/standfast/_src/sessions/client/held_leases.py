@@ -1,9 +1,8 @@
-"""A lease while it is held, and those who wait for one (B7).
+"""Renew this process's leases, and queue its tasks waiting for a lease (B7).
 
-What a lease is, is decided in `_src.sessions.rules.leases`. Here is what needs threads and clocks: a lease is renewed
-by a
-thread of its own, because the loop of whoever holds it may be blocked or closed; and of those who wait in this process
-only the first asks the store, on behalf of all, in the order they came.
+The rules of a lease are in `_src.sessions.rules.leases`. This module has the threads and the clocks. A thread of its
+own renews leases, because the holder's event loop may be blocked or closed. Of the tasks that wait in this process only
+the first asks the store, on behalf of all, in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ POLL_FIRST_S, POLL_MAX_S = 0.01, 0.25
 # Another process cannot wake us, so a waiter looks again, less often the longer it waits.
 
 TICKETS_MAX = 64
-# How many who wait in one process are known to other processes; the cell is rewritten with each change of it.
+# How many waiters of one process are known to other processes; the cell is rewritten with each change of it.
 
 
 def clock_s() -> float:
-    """Seconds by a clock that counts the time a machine sleeps, where there is one, and that nobody can set."""
+    """Return seconds of a clock which counts the sleep of the machine, if there is one, and cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class StoredLease:
-    """A lease on a session. Leaving `async with` gives it up."""
+    """A lease on a session. Leaving `async with` releases it."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class StoredLease:
         self.open_runs = open_runs
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
         self.taken_from = taken_from
-        """Who had it before and never gave it back; empty if nobody."""
+        """The holder before, if it never released the lease; else empty."""
         self._renewed_at = self._tried_at = asked_at
         self._is_over = self._was_away = False
         self._when_lost: Callable[[], None] | None = None
@@ -74,36 +73,38 @@ class StoredLease:
 
     @property
     def session_id(self) -> str:
-        """The session it is on."""
+        """The leased session."""
         return self._name.id
 
     @property
     def number(self) -> int:
-        """Raised by every acquisition; a write that carries a lower one than the store's is refused."""
+        """Fencing token: each acquisition raises it, and a write with a lower number than the store's is refused."""
         return self.fence.number
 
     @property
     def is_held(self) -> bool:
-        """Whether it is certainly still held: not released, and renewed within its time, sleep of the machine counted.
+        """Return whether the lease is certainly held: not released, and renewed within its time, counting sleep of the
+        machine.
 
-        False is not proof that somebody else has it, but whoever holds it must begin nothing more (C13).
+        False does not prove that another worker has the lease, but the holder must begin nothing more (C13).
         """
         return not self._is_over and clock_s() - self._renewed_at < self.ttl_s
 
     @property
     def was_away(self) -> bool:
-        """Whether this process stood still for longer than the lease lives, and the store has not answered since.
+        """Return whether this process stood still for longer than the lease lives, and the store has not answered
+        since.
 
-        A store that stands still is another thing: then the holder is here, and asks, and may decide what can wait.
+        A store that does not answer is a different case: the holder is alive, asks, and may decide what can wait.
         """
         return self._was_away or clock_s() - self._tried_at > self.ttl_s
 
     def tell_when_lost(self, tell: Callable[[], None]) -> None:
-        """Call this in the holder's loop as soon as the store says that somebody else has the lease."""
+        """Call `tell` in the holder's event loop as soon as the store reports another holder."""
         self._when_lost = tell
 
     async def renew(self) -> None:
-        """Hold it for another `ttl_s`; raises LeaseLostError if another holder took it."""
+        """Extend the lease by `ttl_s`; raises LeaseLostError if another holder took it."""
         asked_at = clock_s()
         held = await self._carrier.carry(partial(leases.renew, self._name, self.fence), self._timeout_s, durable=False)
         self._apply_renewal(asked_at, held, None)
@@ -114,34 +115,34 @@ class StoredLease:
             )
 
     async def release(self) -> None:
-        """Give it up. Doing so twice, or after it was lost, does nothing."""
+        """Release the lease. A second call, or a call after its loss, does nothing."""
         if self._is_over:
             return
         plan = partial(leases.release, self._name, self.fence)
-        # Detached: a lease is given back though whoever gives it back is cancelled, or its loop is closed.
+        # Detached: the lease is released even if the releasing task is cancelled, or its loop is closed.
         waiting = self._carrier.carry(plan, self._timeout_s, durable=False, detached=True)
         self.note_given_back()
         await waiting
 
     def release_now(self) -> None:
-        """Give it up without waiting for the store, from any thread."""
+        """Release the lease without waiting for the store, from any thread."""
         if not self._is_over:
             self._is_over = True
             plan = partial(leases.release, self._name, self.fence)
             self._carrier.post(plan, self._timeout_s, lambda *_: WAITERS.wake(self._key), self._context)
 
     def note_given_back(self) -> None:
-        """Note that it was given up in a step that did more, and let the next in this process look."""
+        """Note that a larger step released the lease, and wake the next waiter of this process."""
         self._is_over = True
         WAITERS.wake(self._key)
 
     def renew_soon(self) -> float | None:
-        """Ask the store to renew it, without waiting; in how many seconds to do so again (None: no more)."""
+        """Ask the store for a renewal without waiting; return the seconds until the next one (None: no more)."""
         if self._is_over:
             return None
         loop = self._loop()
         if loop is None or loop.is_closed():
-            # Whoever held it ended with its loop, without a word: renewed, it would be held for this process's life.
+            # The holder ended with its loop, without a release: renewed, the lease would live as long as the process.
             self.release_now()
             return None
         asked_at, me = clock_s(), weakref.ref(self)
@@ -164,10 +165,10 @@ class StoredLease:
             self._was_away = False
         elif error is None and not self._is_over:
             self._is_over = self._was_away = True
-            # Somebody else has it. After an error nothing is known, and time decides.
+            # Another worker has it. After an error nothing is known, and time decides.
             loop, tell = self._loop(), self._when_lost
             if loop is not None and tell is not None:
-                with suppress(RuntimeError):  # the loop is closed, and with it whoever wanted to know
+                with suppress(RuntimeError):  # the loop is closed, and the holder ended with it
                     loop.call_soon_threadsafe(tell)
 
     async def __aenter__(self) -> Self:
@@ -180,7 +181,7 @@ class StoredLease:
 
 
 class Renewer:
-    """The thread that renews every lease of this process; it ends when there is none."""
+    """The thread renewing all leases of this process. Ends with the last lease."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -191,13 +192,13 @@ class Renewer:
 
     @property
     def idle_thread(self) -> threading.Thread | None:
-        """The thread, if no lease is left for it to renew: it ends when the last of them would have been due."""
+        """The thread, if no lease is left to renew: it ends when the last of them would have been due."""
         with self._changed:
             held = (lease for _, _, due in self._due if (lease := due()) is not None and not lease._is_over)
             return None if self._is_renewing or any(held) else self._thread
 
     def add(self, lease: StoredLease) -> None:
-        """Renew it from a third of its time on, until it is over or garbage."""
+        """Renew a lease from a third of its time on, until its end or its garbage collection."""
         self._add(weakref.ref(lease), lease.ttl_s / 3)
 
     def _add(self, lease: weakref.ref[StoredLease], delay_s: float) -> None:
@@ -246,23 +247,23 @@ class Waiter:
     def __init__(self, prefix: str) -> None:
         self.ticket = f"{prefix}.{next(self._ids)}"
         self.is_told = False
-        """Whether its ticket may be in the store: the first in this process leaves those of all behind it."""
+        """Whether its ticket may be in the store: the first waiter of this process writes the tickets of all."""
         self.has_left = False
         self.seen_at = time.monotonic()
         self._loop, self._event = asyncio.get_running_loop(), asyncio.Event()
 
     @property
     def is_gone(self) -> bool:
-        """Whether it will never ask again."""
+        """Return whether the waiter has ended."""
         return self.has_left or self._loop.is_closed()
 
     @property
     def is_silent(self) -> bool:
-        """Whether it should have looked long ago: its loop is blocked, or stands still. Others are served meanwhile."""
+        """Return whether the waiter is overdue: its event loop is blocked. Later waiters are served meanwhile."""
         return time.monotonic() - self.seen_at > TICKET_S
 
     async def sleep(self, timeout_s: float) -> None:
-        """Wait until woken, or for that long."""
+        """Wait until woken, or for `timeout_s`."""
         # Not `wait_for`: on Python 3.11 it loses a cancellation that comes together with the event.
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -270,7 +271,7 @@ class Waiter:
         self._event.clear()
 
     def wake(self) -> None:
-        """Let it look again; from any thread."""
+        """Wake the waiter, from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
@@ -278,7 +279,7 @@ class Waiter:
 
 
 class Waiters:
-    """Those in this process who wait for leases, for each conversation in the order they came.
+    """Tasks of this process that wait for leases, queued for each conversation in the order of arrival.
 
     No step looks at all of them: thousands may wait for one conversation, and each must be notified in time.
     """
@@ -290,7 +291,7 @@ class Waiters:
         self._waiting: dict[Hashable, dict[Waiter, None]] = {}
 
     def join(self, key: Hashable, waiter: Waiter) -> None:
-        """Wait behind those who are there; whoever's turn it is learns of it, to tell the store."""
+        """Queue a waiter, and wake the first in turn, to write the new ticket to the store."""
         with self._lock:
             self._waiting.setdefault(key, {})[waiter] = None
             turn = self._turn(key)
@@ -298,7 +299,7 @@ class Waiters:
             turn.wake()
 
     def leave(self, key: Hashable, waiter: Waiter) -> None:
-        """Wait no longer, however that came."""
+        """Remove a waiter, whatever ended its wait."""
         with self._lock:
             was_next = self._turn(key) is waiter
             waiter.has_left = True
@@ -307,7 +308,9 @@ class Waiters:
             self.wake(key)
 
     def tickets_behind(self, key: Hashable, waiter: Waiter) -> tuple[str, ...]:
-        """The tickets of a waiter and of those behind it, if it is its turn; else none."""
+        """Return the tickets of a waiter and of those behind it if it is the waiter's turn; otherwise an empty
+        tuple.
+        """
         with self._lock:
             waiter.seen_at = time.monotonic()
             if self._turn(key) is not waiter:
@@ -320,14 +323,14 @@ class Waiters:
             return tuple(one.ticket for one in told)
 
     def wake(self, key: Hashable) -> None:
-        """Let whoever's turn it is look again."""
+        """Wake the waiter whose turn it is."""
         with self._lock:
             turn = self._turn(key)
         if turn is not None:
             turn.wake()
 
     def _turn(self, key: Hashable) -> Waiter | None:
-        """The first waiter that is not silent. A silent one keeps its place, for when it comes back."""
+        """Return the first waiter with a running event loop. A silent waiter keeps its place until its return."""
         first: Waiter | None = None
         for one in list(self._waiting.get(key, ())):
             if one.is_gone:

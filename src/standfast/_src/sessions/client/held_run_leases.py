@@ -1,7 +1,7 @@
-"""A lease on a saved run that no session's lease covers: by it others know whether its worker is gone (C12, C16).
+"""A lease on a saved run that no session's lease covers: shows other workers whether its worker has crashed (C12, C16).
 
-The rule is that of session leases, on the run's own name. Nobody queues here: whoever finds the run at work is told, or
-looks again until the holder has given it up or is gone.
+The rules are those of session leases, on the run's own name. Waiters do not queue: a worker that finds the run leased gets
+RunClaimedError, or asks again until the holder has released the lease or crashed.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ async def lease_run(
     takeover: bool = False,
     until_alive: bool = False,
 ) -> StoredLease:
-    """Become the only worker at a run; raises RunClaimedError if another is, and stays for `wait_s`.
+    """Acquire a run's lease; raises RunClaimedError if another worker holds it for longer than `wait_s`.
 
-    `process` is what this one is known by to those who can tell whether it is alive. `takeover` takes the lease away
-    from whoever has it. `until_alive` waits only as long as nobody can tell whether the holder lives: one that has
-    renewed meanwhile does, and so does one whose process can be seen.
+    `process` is the name by which other processes can check whether this one is alive. `takeover` takes the lease from
+    its holder. `until_alive` waits only while the holder's life is uncertain: a holder that has renewed meanwhile is
+    alive, and so is one whose process can be seen.
     """
     name, nonce, deadline, pause = Name("run", run_id), uuid4().hex, time.monotonic() + wait_s, POLL_FIRST_S
     holder = f"{socket.gethostname()} process {os.getpid()}".encode(errors="replace").decode()
@@ -58,7 +58,7 @@ async def lease_run(
         plan = partial(leases.acquire, name, asker, watch, is_gone)
         try:
             got = await carrier().carry(plan, timeout_s, undo=give_back, durable=False)
-        except OutcomeUnknownError:  # it may have been taken, and nobody would renew it or give it back
+        except OutcomeUnknownError:  # it may have been acquired, and would be neither renewed nor released
             carrier().post(partial(leases.withdraw, name, "", nonce), timeout_s)
             raise
         if isinstance(got, Taken):

@@ -1,4 +1,4 @@
-"""Carrying out a plan at once, in the calling task: for stores in this process's own memory.
+"""Execute plans at once, in the calling task: for stores in this process's own memory.
 
 Each plan runs whole under the store's lock, so it meets no refusal; the only place where a caller can wait, be
 cancelled or run out of time is before it has the lock.
@@ -26,12 +26,12 @@ LOCK_POLL_S = 0.001
 
 
 class InlineExecutor:
-    """Carries plans to a store that answers at once."""
+    """Executes plans on a store that answers at once."""
 
     lane = None
 
     def __init__(self, carried_out: Callable[[Plan[Any]], Any], lock: threading.Lock) -> None:
-        """Carry plans out by this, under this lock."""
+        """Execute plans by `carried_out`, under `lock`."""
         self._carried_out, self._lock = carried_out, lock
 
     def carry(
@@ -45,7 +45,7 @@ class InlineExecutor:
         detached: bool = False,
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
-        """Carry it out when awaited; a detached one now."""
+        """Execute a plan when awaited; a detached plan now."""
         return self._now(plan, timeout_s, then) if detached else self._when_free(plan, timeout_s)
 
     async def _when_free(self, plan: MakePlan[T], timeout_s: float) -> T:
@@ -73,7 +73,7 @@ class InlineExecutor:
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
-        """Carry it out now."""
+        """Execute a plan now."""
         try:
             result, error = self._run_locked(plan, timeout_s), None
         except Exception as fault:

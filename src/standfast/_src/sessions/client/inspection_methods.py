@@ -1,4 +1,4 @@
-"""What a stored session shows people: records, search, who holds it, where it came from, what it cost.
+"""Methods of a stored session for people: records, search, lease holder, origin and cost.
 
 Apart from `StoredSession`, which is what runs use: everything here only reads.
 """
@@ -25,20 +25,21 @@ WATCHED_AT_ONCE = 256
 
 
 class InspectionMethods(ABC):
-    """The abilities that show a stored conversation to people, for a session that can carry out a plan."""
+    """Abilities that show a stored conversation to people, for a session that can execute a plan."""
 
     _name: Name
 
     @abstractmethod
     def _read(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
-        """Carry out a plan that only looks."""
+        """Execute a plan that only reads."""
 
     def looked(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
-        """The result of a plan that only looks; for tools that ask what no method does."""
+        """Return the result of a plan that only reads; for tools whose question has no method."""
         return self._read(plan)
 
     async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
-        """The `limit` records before a cursor, or behind one ("": from the start); with neither, the latest (B11).
+        """Return the `limit` records before a cursor, or after one ("": from the start); with neither, the latest
+        (B11).
 
         Raises SessionConflictError for a cursor whose history was replaced or cleared since.
         """
@@ -48,10 +49,10 @@ class InspectionMethods(ABC):
         return await self._read(partial(inspection.records, self._name, before, after, limit))
 
     async def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
-        """Every record behind that cursor (None: from now on), as it is written, while somebody iterates (B12).
+        """Yield each record after a cursor (None: from now on) as it is written, while the caller iterates (B12).
 
-        The store is asked every `poll_s` seconds, by one small look. Raises SessionConflictError when the history is
-        replaced or cleared: what was seen is no longer what is there.
+        The store is asked every `poll_s` seconds, by one small read. Raises SessionConflictError when the history is
+        replaced or cleared: records already yielded are then no longer stored.
         """
         check_seconds("poll_s of a watch", poll_s, is_ttl=True)
         if after is None:
@@ -65,28 +66,30 @@ class InspectionMethods(ABC):
                 await asyncio.sleep(poll_s)
 
     async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
-        """The newest records that hold these words, in any case and any white space (B13).
+        """Return the newest records that contain these words, ignoring case and white space (B13).
 
-        It reads the history from its end, at most some twenty thousand records at a time: a page may have few hits, or
-        none, and `after` goes on behind it.
+        Reads the history from its end, at most some twenty thousand records at a time. A page may therefore have few
+        hits or none, and `after` continues behind it.
         """
         return await self._read(partial(inspection.search, self._name, checked_words(text), after, check_page(limit)))
 
     async def holder(self) -> Holder | None:
-        """Who holds this session's lease and until when, by the store's clock; None if nobody does (B14)."""
+        """Return the holder of the session's lease and the expiry by the store's clock, or None (B14)."""
         return await self._read(partial(inspection.holder, self._name))
 
     async def origin(self) -> Origin | None:
-        """What this session was forked from; None if it was not (B14)."""
+        """Return the session and position this session was forked from; None without a fork (B14)."""
         return await self._read(partial(inspection.origin, self._name))
 
     async def usage(self) -> list[RunUsage]:
-        """What each run on this session cost, oldest first; it stays when runs are pruned, until a clear (B15)."""
+        """Return the cost of each run on this session, oldest first. Pruning runs keeps it; a clear removes it
+        (B15).
+        """
         return await self._read(partial(inspection.usage, self._name))
 
 
 def check_page(limit: int) -> int:
-    """The limit of a page of which each part tells where the next one begins: at least one."""
+    """Return the limit of a page that carries a cursor: at least one."""
     size = page_size(limit)
     if not size:
         raise InvalidLimitError("a page of nothing says nothing", "Give a limit of 1 or more.")
@@ -94,7 +97,7 @@ def check_page(limit: int) -> int:
 
 
 def checked_words(text: object) -> str:
-    """The words to look for."""
+    """Return the words to search for."""
     if not isinstance(text, str) or not text.strip():
         raise CallerError(f"{text!r} holds no words to look for", "Give a text of at least one letter.")
     return text

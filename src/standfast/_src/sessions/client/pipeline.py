@@ -1,18 +1,18 @@
-"""Bringing plans to their end in rounds: each is brought to its next question, and the store is asked.
+"""Execute plans in rounds: bring each to its next question, then ask the store.
 
-One plan after the other, where a store answers one question at a time. If an answer is lost, the same question is asked
-again until the deadline: whatever a plan asks for carries what a repeat is known by (A6, A8). What was done for callers
-who have left is undone first.
+A store that answers one question at a time gets one plan after the other. After a lost answer the same question is
+asked again until the deadline: every write carries what identifies its repeat (A6, A8). Compensations for cancelled
+callers go first.
 
-To a server go many at once, each in as few round trips as it can do with. Two things make that fast, and neither is
-seen by a plan:
+A server gets many plans at once, each in as few round trips as possible. Two techniques make that fast, and no plan
+sees either:
 
-- **What waits goes out together.** The writing thread takes every request that is there, asks each plan for its next
-  question, and gives the store all of them at once (`ask_many`): one write, one read, and on PostgreSQL one commit.
-- **A look at cells is guessed.** A plan looks before it writes, and its step says what it saw. So a look that asks for
-  nothing but cells is answered from what this process last knew of them, and the guess is made a condition of the step
-  that follows: if it was wrong the step is refused, nothing was done, and the plan looks again, now really. A plan that
-  ends without such a step (it found a repeat, a gap, a lost lease) is carried out again without guessing.
+- **Batching.** The writing thread takes every waiting request, asks each plan for its next question, and sends all
+  questions together (`ask_many`): one write, one read, and on PostgreSQL one commit.
+- **Optimistic reads.** A plan reads before it writes, and its step states what it read. A read of nothing but cells is
+  answered from this process's cache, and the guess becomes a condition of the step that follows. If the guess was
+  wrong, the step is refused, nothing was written, and the plan reads again, now from the store. A plan that ends
+  without such a step (it found a repeat, a gap, a lost lease) runs again without guesses.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.005, 0.5
 UNDO_S_MIN = 1.0
 
 DOUBTFUL = (OutcomeUnknownError, StoreUnavailableError, StoreTimeoutError)
-"""What is said where nobody can ask: anything else is a store's answer, by which others can be asked for."""
+"""Errors of a store that gave no answer. Any other error is an answer, after which a plan can ask again."""
 
 LOOK_AGAIN = Refused(0, "mark")
-"""For a step that the store refuses to repeat after an answer was lost (it is full now, or lets nobody write): whether
-it was done, its plan can still see."""
+"""Answer given to a plan whose step cannot be repeated after a lost answer (the store is full now, or read-only): the
+plan reads again and sees whether the step was committed."""
 
 AnyRequest = Request[Any]
 
@@ -90,14 +90,16 @@ question_of = attrgetter("question")
 
 
 class Many(Protocol):
-    """A store that can be asked several things at once."""
+    """A store that takes several questions at once."""
 
     def reach(self) -> None:
-        """Connect, if it is not connected. What is to be written is not begun before."""
+        """Connect, if necessary. No write is begun before."""
         ...
 
     def ask_many(self, questions: Sequence[Ask]) -> list[Answer | Exception]:
-        """What it answers to each, in order. Each step is atomic by itself; an error of one is no error of another."""
+        """Return the answer to each question, in order. Each step is atomic by itself; one error does not affect the
+        rest.
+        """
         ...
 
 
@@ -115,29 +117,29 @@ class Active(msgspec.Struct, eq=False):
     pause: float = RETRY_FIRST_S
     not_before: float = 0.0
     held: frozenset[Used] = NONE_USED
-    """The lanes that it has written to, perhaps, and goes on with: what it wrote there may be all that tells of it."""
+    """The idempotency slots that it may have written to and still needs: they may be the only trace of its writes."""
     written: frozenset[Name] = NO_NAMES
-    """The names that it has changed, perhaps, and goes on with."""
+    """The names that it may have changed, and continues with."""
 
     def begin_anew(self) -> None:
-        """Begin the plan once more, without guessing."""
+        """Restart the plan, without optimistic reads."""
         self.plan, self.question, self.answer, self.is_step = self.request.plan(), None, None, False
         self.guesses, self.guessed = False, {}
         self.pause, self.not_before = RETRY_FIRST_S, 0.0
 
     def keep(self, step: Any) -> None:
-        """Remember what a step was about that may have been done, and that was not the last of this."""
+        """Record the slots and names of a step that may be committed and is not the plan's last."""
         self.held |= frozenset(_idempotency_slots_in(step))
         self.written |= frozenset([change.name for change in step])
 
     def lose_answer(self) -> None:
-        """Note that no answer was taken: a step may have been done, and is known by its lane when it comes again."""
+        """Record that no answer arrived: a step may be committed, and its slot identifies the repeat."""
         if self.is_step:
             self.request.in_doubt = True
             self.keep(self.question)
 
     def names(self) -> frozenset[Name]:
-        """What its question is about."""
+        """Return the names that the question concerns."""
         question: Any = self.question
         if self.is_step:
             return frozenset([change.name for change in question])
@@ -145,13 +147,13 @@ class Active(msgspec.Struct, eq=False):
 
 
 def _asked_for(active: Active) -> str:
-    """What a request asked the store for, by kind and ids."""
+    """Describe a request's question for a log: reading or writing, with kinds and ids."""
     names = sorted(f"{name.kind} {name.id!r}" for name in active.names())
     return f"{'to write' if active.is_step else 'to read'} {', '.join(names[:3]) or 'a listing'}"
 
 
 def _idempotency_slots_in(step: Any) -> list[Used]:
-    """The lanes that a step uses."""
+    """Return the idempotency slots that a step writes."""
     found: list[Used] = []
     for change in step:
         for cell in change.put:
@@ -161,9 +163,9 @@ def _idempotency_slots_in(step: Any) -> list[Used]:
 
 
 class Pipeline(Compensator):
-    """What the writing thread does: rounds of questions, all that can be asked at once.
+    """The writing thread's loop: rounds of questions, as many at once as the store takes.
 
-    `under_way`: for a store that can be asked several things (`Many`), the writes that have not ended.
+    `under_way`: the unfinished writes, for a store that takes several questions at once (`Many`).
     """
 
     def __init__(
@@ -180,7 +182,7 @@ class Pipeline(Compensator):
         self._under_way: set[int] = set() if under_way is None else under_way
 
     def run(self) -> None:
-        """Do what is asked for until told to end."""
+        """Execute requests until the end is requested."""
         ending = False
         try:
             while self._active or not ending:
@@ -197,7 +199,7 @@ class Pipeline(Compensator):
                 close()
 
     def _end(self) -> None:
-        """Undo what is to be undone: there is no next write before which it would be done."""
+        """Compensate what is still owed: no later write will do it first."""
         while not self._inbox.empty():  # given up since the end was asked for
             message = self._inbox.get()
             if isinstance(message, CompensationMessage):
@@ -206,9 +208,9 @@ class Pipeline(Compensator):
         self._undo_what_is_owed()
 
     def _take(self, ending: bool) -> bool:
-        """Take what is there; wait only if there is nothing to do. Whether the end was asked for."""
+        """Take waiting requests, blocking only if there is nothing to do; return whether the end was requested."""
         while not ending and len(self._active) < self._at_once_max:
-            if self._active and self._inbox.empty():  # nobody else takes from it
+            if self._active and self._inbox.empty():  # no other thread takes from it
                 break
             message = self._inbox.get()
             if message is None:
@@ -227,7 +229,9 @@ class Pipeline(Compensator):
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def _undo_what_is_owed(self) -> None:
-        """Before anything else is written. What cannot be undone now is tried again before the next write."""
+        """Execute compensations before any other write. After a failure the compensation is retried before the next
+        write.
+        """
         others = self._active
         while self._to_undo:
             self._believed.clear()
@@ -251,7 +255,7 @@ class Pipeline(Compensator):
         self._take_answers(ready, self._answers(list(map(question_of, ready))))
 
     def _pause(self) -> float:
-        """How long nothing can go out: until the first of those that wait for their time. Others wait for them."""
+        """Return the seconds until the first of the delayed plans may ask again."""
         now = time.monotonic()
         return min((one.not_before - now for one in self._active if one.not_before > now), default=0.0)
 
@@ -268,17 +272,17 @@ class Pipeline(Compensator):
             self._deliver(ended)
 
     def _ready(self) -> list[Active]:
-        """Those whose question goes out now, in the order they came."""
+        """Return the plans whose questions go out now, in the order of arrival."""
         now, ready, ended = time.monotonic(), list[Active](), list[Active]()
-        is_alone = len(self._active) == 1  # as most are; then it waits for nobody
+        is_alone = len(self._active) == 1  # as most are; then it waits for no other plan
         # A lane is its user's until that one has ended, also while it only looks whether it was done: if another wrote
         # there meanwhile, it would find no trace of itself, and do it a second time.
         users = {} if is_alone else {lane: active for active in self._active for lane in active.held}
         reached, trouble = False, None
-        left = set[Name]()  # of these a change is under way that nobody waits for: nothing that came later overtakes it
+        left = set[Name]()  # an abandoned or detached change of these is under way: no later request overtakes it
         for active in self._active:
             request = active.request
-            is_withdrawn = request.stage not in OPEN  # also one that only looks: nobody waits for what it sees
+            is_withdrawn = request.stage not in OPEN  # also a read: no caller waits for its result
             if is_withdrawn or (active.question is None and not self._advance(active)):
                 ended.append(active)
                 continue
@@ -305,7 +309,9 @@ class Pipeline(Compensator):
 
     @staticmethod
     def _is_behind(active: Active, users: dict[Used, Active], left: set[Name]) -> bool:
-        """Whether it has to wait for another, who uses its lane, or whom nobody waits for (A13)."""
+        """Return whether a plan must wait for another user of its idempotency slot, or for an abandoned change
+        (A13).
+        """
         is_behind = bool(left) and not left.isdisjoint(active.names())
         if active.is_step:
             for lane in _idempotency_slots_in(active.question):
@@ -317,7 +323,7 @@ class Pipeline(Compensator):
         return is_behind
 
     def _trouble(self) -> Exception | None:
-        """Why the store cannot be reached now; None if it can."""
+        """Return the reason why the store cannot be reached now; None if it can."""
         try:
             store = self._connect() if self._store is None else self._store
             if self._is_many:
@@ -338,7 +344,7 @@ class Pipeline(Compensator):
 
     @property
     def _asked_store(self) -> Any:
-        """What answers; None before it is opened."""
+        """The object that answers; None before the store is opened."""
         return self._store
 
     def _connect(self) -> Any:
@@ -346,18 +352,20 @@ class Pipeline(Compensator):
         return self._store
 
     def _is_ended(self, active: Active, answer: Answer | Exception) -> bool:
-        """Take an answer; whether the request has its outcome."""
+        """Take an answer; return whether the request has its outcome."""
         if isinstance(answer, Exception):
             return self._handle_failure(active, answer)
         if type(answer) is Done:
-            active.guesses, active.guessed = False, {}  # what follows is never begun anew: this would be done again
+            active.guesses, active.guessed = False, {}  # the plan is not restarted from here: this write would repeat
         elif isinstance(answer, Refused):
             self._learn(active, answer)
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
     def _handle_failure(self, active: Active, error: Exception) -> bool:
-        """Whether an error stands. A lost answer is asked for again: the step carries what a repeat is known by."""
+        """Return whether an error is final. A lost answer is asked for again: the step carries what identifies its
+        repeat.
+        """
         if active.is_step:
             step: Any = active.question
             for change in step:
@@ -395,7 +403,7 @@ class Pipeline(Compensator):
     # --- a plan -----------------------------------------------------------------------------------------------------
 
     def _advance(self, active: Active) -> bool:
-        """Bring a plan to its next question that only the store can answer; False if it has ended."""
+        """Bring a plan to its next question for the store; return False if the plan has ended."""
         request, plan = active.request, active.plan
         try:
             question = next(plan) if active.answer is None else plan.send(active.answer)
@@ -424,7 +432,9 @@ class Pipeline(Compensator):
         return False
 
     def _read_cached(self, active: Active, question: ReadRequest) -> ReadAnswer | None:
-        """An answer to a look that asks for cells only. Not for the lease alone: that asks for the time as well."""
+        """Answer a read of cells from the cache. Not a read of the lease alone, which asks for the store's time as
+        well.
+        """
         if not question.cells or question.cells == (LEASE,):
             return None
         if question.mark or question.times or question.rows or question.prefixes or question.upto is not None:
@@ -441,7 +451,7 @@ class Pipeline(Compensator):
     # --- what is believed about cells -------------------------------------------------------------------------------
 
     def _cache_write(self, question: Ask | None) -> None:
-        """What cells will hold if this step is done."""
+        """Cache the cells as they will be once this step is committed."""
         step: Any = question
         for change in step:
             if change.wipe is not None or change.remove or change.sweep:
@@ -456,7 +466,7 @@ class Pipeline(Compensator):
             known.update(change.put)
 
     def _learn(self, active: Active, refused: Refused) -> None:
-        """Forget what was guessed for a step that was refused, and believe what the store found instead."""
+        """Drop the guesses of a refused step, and cache the cells that the store found instead."""
         active.guesses, active.guessed = False, {}
         step: Any = active.question
         for change in step:
@@ -468,14 +478,14 @@ class Pipeline(Compensator):
 
 
 class Reading(Pipeline):
-    """What a thread does that only reads, and takes its requests from where others do."""
+    """The loop of a reading thread, with a queue shared by all readers."""
 
     def _end(self) -> None:
-        """Nothing was done that could be undone, and what is still queued is for the others."""
+        """Do nothing: a read needs no compensation, and queued requests are left to the other readers."""
 
 
 def _as_condition(question: Ask, guessed: Mapping[Name, Mapping[str, bytes | None]]) -> Ask:
-    """The step with every guess as a condition."""
+    """Return the step with every guess as a condition."""
     step: list[KeyUpdate] = []
     left, changes = dict(guessed), cast(CommitRequest, question)
     if len(changes) == len(left) == 1:  # most are of one name, and name themselves what they saw

@@ -1,4 +1,4 @@
-"""A lock for any task of this process, whatever thread and loop it runs in."""
+"""A lock for any task of this process, in any thread and event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POLL_S = 0.005
 
 
 class ProcessLock:
-    """`async with` it to be the only one inside. A waiter that is cancelled leaves nothing behind."""
+    """`async with` it to enter alone. A cancelled waiter leaves nothing behind."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""An executor that lets nothing be changed: whatever only looks is handed on, everything else is refused."""
+"""An executor that passes reads on and refuses everything else."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ T = TypeVar("T")
 
 
 class AnswersReads(Protocol):
-    """Something that answers plans which only look, in the calling thread."""
+    """An object that answers read plans in the calling thread."""
 
     def answer(self, plan: Callable[[], Plan[T]], timeout_s: float) -> T:
-        """The result of a plan, of one instant."""
+        """Return the result of a plan, all of one instant."""
         ...
 
 
 class ReadOnlyExecutor:
-    """Another executor, for a store that was opened to be looked at."""
+    """Wraps the executor of a store that was opened for reading only."""
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
 
     @property
     def lane(self) -> str | None:
-        """The executor's own."""
+        """Idempotency slot of the wrapped executor."""
         return self._inner.lane
 
     def carry(
@@ -45,7 +45,7 @@ class ReadOnlyExecutor:
         detached: bool = False,
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan that only looks."""
+        """Execute a plan that only reads; refuse any other."""
         return self._read(plan, timeout_s) if kind == "read" else _refuse(then)
 
     def _read(self, plan: MakePlan[T], timeout_s: float) -> Coroutine[Any, Any, T]:
@@ -54,12 +54,12 @@ class ReadOnlyExecutor:
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
-        """Refuse it."""
+        """Refuse the write."""
         _refuse(then).close()
 
 
 class InThreads(ReadOnlyExecutor):
-    """An executor for what answers in the calling thread: each question goes to a thread of the event loop's."""
+    """Executor for a store that answers in the calling thread: each question goes to a thread of the event loop."""
 
     lane = None
 
@@ -71,7 +71,7 @@ class InThreads(ReadOnlyExecutor):
 
 
 def open_read_only() -> StoreReadOnlyError:
-    """What whoever wants to change something is told."""
+    """Build the error raised in a caller that tries to write."""
     return StoreReadOnlyError(
         "this store was opened to be looked at, and nothing in it is changed", "Open it with read_only=False."
     )

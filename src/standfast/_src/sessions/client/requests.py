@@ -1,15 +1,15 @@
-"""One request, from the moment it is queued until its caller has the answer.
+"""A request, from queueing until the caller has the answer.
 
-A request is queued, then claimed by a thread that begins to do it, then finished. Its caller may stop waiting at any
-moment, because its task was cancelled or its time is up, and gets control back at once. What that means depends on
-how far the request is, and is decided under the request's own lock:
+A thread claims a queued request, executes it and finishes it. The caller may stop waiting at any moment, through
+cancellation or a timeout, and gets control back at once. The consequence depends on the stage of the request, and is
+decided under the request's own lock:
 
-- queued: it is withdrawn and never done;
-- claimed: it goes on, and if it can be undone (a pop, an acquired lease) it is undone;
-- finished, but the answer not taken: it is undone before anything else is written. A loop may also be closed without a
-  word to its tasks, so the writer looks for such orphans itself.
+- queued: it is withdrawn and never executed;
+- claimed: it continues, and is compensated if it can be (a pop, an acquired lease);
+- finished, but the answer not taken: it is compensated before any other write. An event loop may also be closed without
+  notice to its tasks, so the writing thread looks for such orphans itself.
 
-`_needs_compensation` gives the duty of undoing to exactly one side.
+`_needs_compensation` assigns the duty of compensation to exactly one side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Stage(Enum):
-    """How far a request is."""
+    """Progress of a request."""
 
     QUEUED = "queued"
     CLAIMED = "claimed"
@@ -49,10 +49,10 @@ OPEN = (QUEUED, CLAIMED)
 
 
 class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
-    """A plan to carry out, and the coroutine that waits for it.
+    """A plan to execute, and the coroutine that waits for it.
 
-    `where` is for the executor alone: what it needs to know besides the plan. A `detached` request is never withdrawn
-    and may have nobody who waits: `then` is told what came of it. `context` is whose it is, if nobody waits.
+    `where` belongs to the executor alone: what it needs besides the plan. A `detached` request is never withdrawn and
+    may have no waiting caller: `then` receives its outcome. `context` is the owner's context, if no caller waits.
     """
 
     plan: MakePlan[T]
@@ -74,7 +74,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     retried: tuple[str, str, str] = ("a store", "", "")
     """Which store that was, what it was asked for, and why it was asked again, of the last time."""
     in_doubt: bool = False
-    """Whether a step of it has left and its answer was lost, and nobody has seen since that it was not done."""
+    """Whether the answer to a sent step was lost, and no later read has shown that the step was not committed."""
     stage: Stage = QUEUED
     _abandoned: bool = False
     _undo_given: bool = False
@@ -85,16 +85,16 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
     # --- the caller's side ------------------------------------------------------------------------------
 
     async def answer(self, submit: Callable[[Request[T]], None], give_up: Callable[[Request[T], bool], None]) -> T:
-        """Submit the request and wait for its result. However the waiting ends, nothing is left half-decided.
+        """Submit the request and wait for its result. However the wait ends, nothing is left half-decided.
 
-        `give_up` is told that nobody waits any more, and whether what was done must now be undone. A detached request
-        was submitted before.
+        `give_up` is called when the caller stops waiting, and receives whether a finished write must now be
+        compensated. A detached request was submitted before.
         """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if self.detached:
             self._await_in(loop, future)
-        else:  # nobody else knows it yet
+        else:  # not shared with a thread yet
             self._loop, self._future = loop, future
         waiting = waiting_in(loop, self)
         try:
@@ -103,7 +103,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             result: T = await future
             waiting.pop(self, None)
             self.taken = True  # and nothing is called from here on: an interrupt would lose what was taken
-        except BaseException:  # cancelled, timed out, or the coroutine was thrown away: nobody takes the answer
+        except BaseException:  # cancelled, timed out, or the coroutine was thrown away: the answer is not taken
             try:
                 give_up(self, self._abandon())
             finally:
@@ -111,7 +111,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             raise
         finally:
             if self.retries:
-                self._tell_retries()  # in the task of whoever asked, and not by the thread that does the work
+                self._tell_retries()  # in the caller's task, not in the executing thread
         return result
 
     def _await_in(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> None:
@@ -121,7 +121,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
                 self.hand_over()
 
     def tell_unheard(self) -> None:
-        """Tell of retries for which nobody waits, as if whoever asked did so; from the thread that did the work."""
+        """Emit the retries of a request without a waiting caller, in its owner's context; from the executing thread."""
         if self._loop is None:
             (self.context or copy_context()).copy().run(self._tell_retries)
 
@@ -138,10 +138,10 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
             return self._needs_compensation()
 
     def expire(self) -> None:
-        """Its time is up: tell its caller so; runs in the caller's loop."""
+        """Time out: fail the caller's future. Runs in the caller's loop."""
         with self._lock:
             if self.stage is FINISHED:
-                self.hand_over()  # the answer is on its way to the loop, or was when somebody was interrupted
+                self.hand_over()  # the answer is on its way to the loop, or was when the loop was interrupted
                 return
             begun = self.stage is CLAIMED or self.detached
             self._abandoned = True
@@ -167,45 +167,45 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still something to do."""
+        """Return whether the request is queued or claimed."""
         return self.stage in OPEN
 
     @property
     def is_left(self) -> bool:
-        """Whether it was begun, and nobody waits for it any more."""
+        """Return whether the request was claimed and its caller has stopped waiting."""
         return self._abandoned and self.stage is CLAIMED
 
     @property
     def must_be_seen(self) -> bool:
-        """Whether what is asked for later must see it: its caller may have gone on when it was submitted.
+        """Return whether later requests must see the effect: the caller may have continued right after submitting.
 
-        Not so where nothing durable was asked for, as leases and tickets are: no history tells of them.
+        Not for requests that are not durable, such as leases and tickets: no history shows them.
         """
         return self.detached and self.durable
 
     @property
     def is_over(self) -> bool:
-        """Whether it has its outcome, and has been taken back if it had to be."""
+        """Return whether the request has its outcome and any owed compensation is done."""
         return not self.is_open and (self.undone or not self._undo_given)
 
     @property
     def is_taken(self) -> bool:
-        """Whether the question of who has the answer is closed: somebody took it, or somebody has to undo it."""
+        """Return whether the answer is settled: taken by the caller, or left to a thread to compensate."""
         return self.taken or self._abandoned
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for it and its time is not up."""
+        """Return whether a caller still waits within its deadline, or the request is detached."""
         return self.is_open and (self.detached or (not self._abandoned and time.monotonic() < self.deadline))
 
     def claim(self) -> bool:
-        """Begin it, unless it was withdrawn or its time is up. Claiming again, after a rollback, is allowed."""
+        """Claim the request, unless withdrawn or late. A second claim after a rollback is allowed."""
         return bool(claim_all((self,)))
 
     def unclaim(self) -> None:
-        """Put it back among those not begun, because the store was busy: it can be withdrawn and claimed again.
+        """Return a request to the queue because the store was busy: it can be withdrawn and claimed again.
 
-        Not if an answer was lost before: a pop that was done then would be withdrawn, and its item gone.
+        Not if an answer was lost before: a pop that was committed then would be withdrawn, and its item lost.
         """
         with self._lock:
             if self.stage is CLAIMED and not self.in_doubt:
@@ -213,25 +213,27 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 
     @property
     def is_to_be_undone(self) -> bool:
-        """Before the commit: whether nobody waits any more for what was done, and it can be taken back."""
+        """Return whether, before the commit, the caller has stopped waiting and the result can be compensated."""
         return self._abandoned and self.undo is not None and self.error is None
 
     def undo_plan(self) -> Plan[None]:
-        """The plan that takes back what was done."""
+        """Yield from the plan that compensates the result."""
         assert self.undo is not None
         yield from self.undo(self.result)  # type: ignore[arg-type]  # it was done, so it has its result
 
     def undoing(self, patience_s: float | None = None) -> Request[None]:
-        """A request for that, in the time that is left or in so much more; without a patience it stands until done."""
+        """Build the compensating request, for the remaining time or `patience_s`; without a patience it has no caller
+        to time out.
+        """
         until = self.deadline if patience_s is None else max(self.deadline, time.monotonic() + patience_s)
         return Request(self.undo_plan, self.where, self.timeout_s, until, detached=patience_s is None)
 
     def end_undo(self) -> None:
-        """It was taken back, or cannot be."""
+        """Note that the compensation is done, or impossible."""
         self.undone = True
 
     def may_try_again(self, error: Exception, pause_s: float) -> bool:
-        """Whether to ask again, after so long, what a store that loses answers has not answered."""
+        """Return whether to retry, after a pause, a question that a store has not answered."""
         in_time = time.monotonic() + pause_s <= self.deadline
         if isinstance(error, StoreTimeoutError):
             self.unclaim()
@@ -240,7 +242,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         return may and in_time
 
     def last_word(self, error: Exception) -> Exception:
-        """What its caller is told of a store's error that stands. An earlier attempt may have been done."""
+        """Return the error to raise in the caller: after a lost answer an earlier attempt may have been committed."""
         if not self.in_doubt or isinstance(error, OutcomeUnknownError):
             return error
         return OutcomeUnknownError(
@@ -249,21 +251,25 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         )
 
     def forget_outcome(self) -> None:
-        """Its transaction was rolled back: nothing was done, and nothing undone."""
+        """Reset the outcome after a rollback of the transaction: nothing was done or undone."""
         self.undone, self.error, self.result = False, None, None
 
     def finish(self) -> bool:
-        """The result or refusal stands. True if it must be undone because nobody waits for it."""
+        """Finish with the result or the refusal; return True if it must be compensated because the caller stopped
+        waiting.
+        """
         return bool(finish_all((self,)))
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error, unless it has ended."""
+        """End the request with an error, unless it has ended."""
         with self._lock:
             if self.is_open:
                 self.stage, self.error = FINISHED, error
 
     def loop_closed(self) -> bool:
-        """Whether its loop was closed before it took the answer. True, once, if it must be undone."""
+        """Return True, once, if the caller's loop was closed before taking the answer and the result must be
+        compensated.
+        """
         with self._lock:
             if self.taken or self._loop is None or not self._loop.is_closed():
                 return False
@@ -296,13 +302,13 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
 def post_request(
     plan: MakePlan[T], where: object, timeout_s: float, then: Then | None, context: Context | None
 ) -> Request[T]:
-    """A write that nobody waits for; see `Carrier.post`."""
+    """Build a write request without a waiting caller; see `Executor.post`."""
     until = time.monotonic() + timeout_s
     return Request(plan, where, timeout_s, until, durable=False, detached=True, then=then, context=context)
 
 
 def claim_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
-    """Begin requests; gives those that were not withdrawn before, and whose time is not up."""
+    """Claim requests; return the claimed ones, without withdrawn and late requests."""
     now, found = time.monotonic(), []
     for request in requests:
         with request._lock:
@@ -319,7 +325,9 @@ def claim_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
 
 
 def finish_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
-    """End requests: their results and refusals stand. Gives those that must be undone because nobody waits for them."""
+    """Finish requests with their results or refusals; return those to compensate because their callers stopped
+    waiting.
+    """
     to_undo = []
     for request in requests:
         with request._lock:
@@ -330,14 +338,14 @@ def finish_all(requests: Sequence[Request[Any]]) -> list[Request[Any]]:
 
 
 class CompensationMessage:
-    """Tells whoever writes to undo this request: it was done, and its answer never taken."""
+    """Asks the writing thread to compensate a request whose answer was never taken."""
 
     def __init__(self, request: Request[Any]) -> None:
         self.request = request
 
 
 class Compensator:
-    """Whoever writes, and undoes first what was done for callers who are gone."""
+    """Base of the writing threads: compensates first the results that cancelled callers did not take."""
 
     def __init__(self) -> None:
         self._to_undo: list[Request[Any]] = []
@@ -347,7 +355,7 @@ class Compensator:
         self._untaken += [weakref.ref(request) for request in requests if request.undo is not None]
 
     def _look_for_orphans(self) -> None:
-        """A loop may be closed without a word to its tasks: what they did not take is undone as well."""
+        """Find results whose event loop was closed before the caller took them, and queue their compensation."""
         if not self._untaken:
             return
         waiting = [request for ref in self._untaken if (request := ref()) is not None and not request.is_taken]
@@ -359,16 +367,16 @@ class Compensator:
 
 
 class RequestExecutor:
-    """Makes a request of each plan. A backend says how one is submitted, and what giving one up means."""
+    """Makes a request of each plan. A backend defines how one is submitted and abandoned."""
 
     _where: Any = None
 
     is_gone: Callable[[], bool] | None = None
-    """Says whether the store it leads to is gone for good: then sessions that are opened later get another executor."""
+    """Says whether its store was deleted or replaced: then sessions that are opened later get another executor."""
 
     @property
     def lane(self) -> str | None:
-        """See `Carrier.lane`: None, unless the store loses answers."""
+        """See `Executor.lane`: None, unless the store loses answers."""
         return None
 
     def carry(
@@ -382,8 +390,8 @@ class RequestExecutor:
         detached: bool = False,
         then: Then | None = None,
     ) -> Coroutine[Any, Any, T]:
-        """Carry out a plan; see `Carrier.carry`."""
-        context = copy_context() if detached else None  # else whoever asks waits, and hears of it where it waits
+        """Execute a plan; see `Executor.carry`."""
+        context = copy_context() if detached else None  # otherwise retries are reported in the waiting caller's task
         until = time.monotonic() + timeout_s
         return self._send_request(
             Request(plan, self._where, timeout_s, until, kind, undo, durable, detached, then, context)
@@ -398,7 +406,7 @@ class RequestExecutor:
     def post(
         self, plan: MakePlan[T], timeout_s: float, then: Then | None = None, context: Context | None = None
     ) -> None:
-        """Carry out a write without anybody who waits; see `Carrier.post`."""
+        """Execute a write without a waiting caller; see `Executor.post`."""
         try:
             self._submit(post_request(plan, self._where, timeout_s, then, context))
         except Exception as error:  # closed, or no thread can be started
@@ -406,11 +414,11 @@ class RequestExecutor:
                 then(None, error)
 
     def _submit(self, request: Request[Any]) -> None:
-        """Queue it; raises if nobody will do it."""
+        """Queue a request; raises if no thread will execute it."""
         raise NotImplementedError
 
     def _give_up(self, request: Request[Any], owes_undo: bool) -> None:
-        """Nobody waits for it any more; see `Request.answer`."""
+        """Note that the caller stopped waiting; see `Request.answer`."""
         raise NotImplementedError
 
 
@@ -444,14 +452,14 @@ def _hand_over_all(requests: list[Request[Any]]) -> None:
     try:
         for request in requests:
             request.hand_over()
-    except BaseException:  # interrupted, by Ctrl-C say: nobody else would hand over the others
+    except BaseException:  # interrupted, by Ctrl-C say: no other call would hand over the rest
         for request in requests:
             request.hand_over()
         raise
 
 
 class _Deadlines:
-    """The deadlines of all requests that wait in one event loop, with one timer for them.
+    """The deadlines of all requests waiting in one event loop, served by one timer.
 
     A timer per request cost as much as the rest of its bookkeeping. The timer alone keeps this alive, and is left
     running when nothing waits any more: the next request nearly always ends later than it. A loop that is closed
@@ -465,7 +473,7 @@ class _Deadlines:
         self.due = math.inf
 
     def arm(self, due: float) -> None:
-        """Look at that time."""
+        """Set the timer to a time."""
         before = self.timer
         self.timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
         self.due = due  # only now: who is interrupted leaves a timer too many, and none that is believed in
@@ -483,7 +491,7 @@ class _Deadlines:
 
 
 _deadlines: dict[int, weakref.ref[_Deadlines]] = {}
-# By the identity of a loop, which is nobody else's as long as what is found here lives: it refers to the loop. No
+# By the identity of a loop, which stays unique as long as the value found here lives: it refers to the loop. No
 # WeakValueDictionary: that is written in Python, and this is asked by every request.
 
 
@@ -493,13 +501,13 @@ def _forget(loop_id: int, gone: weakref.ref[_Deadlines]) -> None:
 
 
 def idle_timers() -> set[asyncio.TimerHandle]:
-    """The timers that are left running while no request waits in their loop."""
+    """Return the timers left running while no request waits in their loop."""
     found = [ref() for ref in list(_deadlines.values())]
     return {one.timer for one in found if one is not None and one.timer is not None and not one.waiting}
 
 
 def waiting_in(loop: asyncio.AbstractEventLoop, request: Request[Any]) -> dict[Request[Any], None]:
-    """The requests that wait in this loop, with one more; each is expired when its time is up, unless taken out.
+    """Return the requests waiting in this loop, with one added. Each expires at its deadline unless removed.
 
     Call it in the loop's own thread.
     """

@@ -1,4 +1,4 @@
-"""The names of the OpenAI Agents SDK's two tables, and of what standfast keeps beside them."""
+"""Names of the OpenAI Agents SDK's two tables, and of standfast's own tables next to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ own, but says so.
 
 
 def check_table_names(*names: object) -> None:
-    """Refuse what is no name of a table (A15)."""
+    """Refuse a value that is not a table name (A15)."""
     for name in names:
         if not isinstance(name, str) or not _NAME.match(name) or name.lower().startswith("sqlite_"):
             raise InvalidNameError(
@@ -31,16 +31,16 @@ def check_table_names(*names: object) -> None:
 
 
 def check_two_tables(sessions: str, messages: str) -> None:
-    """Refuse what are not the names of two tables."""
+    """Refuse a pair that does not name two tables."""
     check_table_names(sessions, messages)
     if sessions.lower() == messages.lower():
         raise InvalidNameError(f"sessions and messages cannot both be in {sessions!r}", "Name two tables.")
 
 
 def own_stem(sessions: str, messages: str) -> str:
-    """What the names of standfast's own tables begin with, for this pair.
+    """Return the common prefix of the names of standfast's own tables for this pair.
 
-    A name may have 63 characters: a long one is cut, and told from others by its hash.
+    A name may have 63 characters: a long one is cut, and its hash keeps it distinct.
     """
     known = hashlib.sha256(f"{sessions}/{messages}".encode()).hexdigest()[:8]
     return f"{messages[:28]}_{known}_standfast_"

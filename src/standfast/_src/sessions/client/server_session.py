@@ -1,7 +1,7 @@
-"""A session on a server: which server, and how it is reached, is all that its class still says.
+"""Base of the sessions on a server: a subclass says which server, and how to connect.
 
-All sessions of one store in this process share one executor, and with it a few connections. It ends with the last of
-them.
+All sessions of one store in this process share one executor, and with it a few connections. The executor ends with the
+last of them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class ServerSession(StoredSession):
 
     @abstractmethod
     def _make_executor(self) -> Executor:
-        """An executor to the store, for all sessions in it."""
+        """Build an executor to the store, for all sessions in it."""
 
     @abstractmethod
     def _carrier_key(self) -> Hashable:
-        """Equal for sessions that may share connections: the same store, reached in the same way.
+        """Return a key equal for sessions with shared connections: one store, connected to in one way.
 
-        `_store_key` leaves the way out: two URLs, two clients or another expiry make no second conversation.
+        `_store_key` leaves the connection out: two URLs, two clients or another expiry still mean one conversation.
         """
 
     @abstractmethod
     def _constructor_arguments(self) -> dict[str, Any]:
-        """The constructor's arguments that another session of the same store is made with."""
+        """Return the constructor's arguments for another session of the same store."""
 
     async def ping(self) -> bool:
-        """Whether the server answers now, within a few seconds."""
+        """Return whether the server answers now, within a few seconds."""
         return await self._answers()
 
     def close(self) -> Coroutine[Any, Any, None]:
@@ -61,6 +61,6 @@ class ServerSession(StoredSession):
 
 
 def host_key(host: object) -> str:
-    """A host as it is known, however it was written."""
+    """Return a host in its canonical spelling."""
     name = str(host or "localhost").lower()
     return "127.0.0.1" if name == "localhost" else name

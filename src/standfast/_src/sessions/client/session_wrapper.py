@@ -1,8 +1,8 @@
-"""A session around another one, with nothing left to chance: every method is handed on by name.
+"""A session around another session, passing every method on by name.
 
-A wrapper declares the abilities of what it wraps and no others, and each ability is a method here. Nothing is found by
-attribute delegation, so whoever overrides a method knows that there is no way around it (part B). The run context is
-handed on by the rule that the runner follows (C10).
+A wrapper declares exactly the abilities of the wrapped session, and each ability is a method here. Nothing is found by
+attribute delegation, so a subclass that overrides a method has covered every way to it (part B). The run context is
+passed on by the rule of the runner (C10).
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ ContextForSession: TypeAlias = Any
 
 
 class _Able(CanAppend, CanReplace, CanRewind, CanPage, CanList, CanReportCorrupt, HasTimes, Protocol):
-    """What any wrapped session can do that has the ability."""
+    """A wrapped session with the ability in question."""
 
 
 class SessionWrapper(SessionABC):
-    """Hands everything on to `underlying_session`, which may be any session, plain or with abilities."""
+    """Passes everything on to `underlying_session`, which may be any session, plain or with abilities."""
 
     def __init__(self, underlying_session: Session) -> None:
-        # Anybody's: whether it has an ability is asked before it is used, and its methods need not be async.
+        # Any session: whether it has an ability is checked before its use, and its methods need not be async.
         self.underlying_session: Any = underlying_session
         self._passes_wrapper = accepts_wrapper(underlying_session)
 
     @property
     def declared_abilities(self) -> frozenset[str]:
-        """What the wrapped session has: each of these methods is handed on to it."""
+        """The abilities of the wrapped session, all of them passed on."""
         return abilities(self.underlying_session)
 
     @property
@@ -79,7 +79,7 @@ class SessionWrapper(SessionABC):
     # --- the five methods ------------------------------------------------------------------------------
 
     async def get_items(self, limit: int | None = None, *, wrapper: ContextForSession = None) -> list[Item]:
-        """The whole history, or the latest `limit` items; oldest first."""
+        """Return the whole history, or the latest `limit` items; oldest first."""
         effective_limit(limit, self.session_settings)  # a plain session may not refuse what is no limit
         named = self._context_kwargs(wrapper)
         if limit is None:
@@ -115,7 +115,7 @@ class SessionWrapper(SessionABC):
     # --- abilities ------------------------------------------------------------------------------
 
     async def head(self) -> Head:
-        """Where the history ends now."""
+        """Return the head: where the history ends now."""
         return await self._able("head").head()
 
     async def append(
@@ -128,17 +128,19 @@ class SessionWrapper(SessionABC):
         lease: Lease | None = None,
         digests: Sequence[bytes] | None = None,
     ) -> Head:
-        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        """Store `items` as this writer's items from number `start` on, once, however often the call is repeated
+        (B1).
+        """
         return await self._able("append").append(
             items, writer=writer, start=start, expect=expect, lease=lease, digests=digests
         )
 
     async def accepted(self, writer: str) -> int:
-        """How many items this writer has written (B1)."""
+        """Return how many items this writer has written (B1)."""
         return await self._able("append").accepted(writer)
 
     async def written(self, writer: str) -> list[Item]:
-        """This writer's items that are still kept, in order (B1)."""
+        """Return this writer's stored items, in order (B1)."""
         return await self._able("written").written(writer)
 
     def record(
@@ -155,7 +157,7 @@ class SessionWrapper(SessionABC):
         costs: tuple[int, Sequence[Item]] | None = None,
         nested: Sequence[NestedItems] = (),
     ) -> Coroutine[Any, Any, Recorded]:
-        """Append items, save a run, and give the lease back, in one step or not at all."""
+        """Append items, save a run, and release the lease, in one step or not at all."""
         given: dict[str, Any] = {} if costs is None else {"costs": costs}
         given |= {"nested": nested} if nested else {}
         waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
@@ -165,19 +167,19 @@ class SessionWrapper(SessionABC):
         return waiting
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
-        """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
+        """Put `items` in place of the history up to `upto`; items appended since stay behind them (B3)."""
         return await self._able("replace").replace(items, upto=upto, lease=lease)
 
     async def generations(self) -> list[Generation]:
-        """The kept generations, newest first."""
+        """Return the kept generations, newest first."""
         return await self._able("replace").generations()
 
     async def read_generation(self, generation_id: str) -> list[Item]:
-        """The items of a kept generation."""
+        """Return the items of a kept generation."""
         return await self._able("replace").read_generation(generation_id)
 
     async def restore(self, generation_id: str, *, expect: Head | None = None, by: str | None = None) -> Head:
-        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4)."""
+        """Put a generation back in place of its replacement, which becomes a generation itself (B4)."""
         restoring = require(self.underlying_session, "replace").restore
         head: Head = await restoring(generation_id, expect=expect, **_who(restoring, by))
         return head
@@ -200,89 +202,89 @@ class SessionWrapper(SessionABC):
         return self._rewrap(await forking(new_id, at=at, **given, **_who(forking, by)))
 
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
-        """Acquire, waiting at most `wait_s` for the holder to give it up (B7)."""
+        """Acquire the lease, waiting at most `wait_s` for the holder to release it (B7)."""
         leasing = require(self.underlying_session, "lease").lease
         given = {"holder": holder} if holder and has_parameter(leasing, "holder") else {}
         lease: Lease = await leasing(ttl_s=ttl_s, wait_s=wait_s, **given)
         return lease
 
     def conversation_key(self) -> Hashable:
-        """The wrapped session's: a wrapper is no other conversation."""
+        """Return the wrapped session's key: a wrapper is not another conversation."""
         return conversation_key(self.underlying_session)
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
-        """The `limit` items before that cursor (B8)."""
+        """Return the `limit` items before a cursor (B8)."""
         return await self._able("page").page(before=before, limit=limit)
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
-        """Sessions of the wrapped session's store, newest change first (B9)."""
+        """Return the sessions of the wrapped session's store, newest change first (B9)."""
         return await self._able("list").list_sessions(after=after, limit=limit)
 
     async def count_sessions(self) -> int:
-        """How many sessions the store has."""
+        """Return the number of sessions in the store."""
         return await self._able("list").count_sessions()
 
     async def corrupt_records(self) -> list[CorruptRecord]:
-        """Every corrupt record of this session, oldest first (A14)."""
+        """Return every corrupt record of this session, oldest first (A14)."""
         return await self._able("corrupt").corrupt_records()
 
     async def info(self) -> SessionInfo | None:
-        """This session's times (A16)."""
+        """Return this session's times (A16)."""
         return await self._able("times").info()
 
     async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
-        """The records before a cursor, or behind one; with neither, the latest (B11)."""
+        """Return the records before a cursor, or after one; with neither, the latest (B11)."""
         page: RecordPage = await require(self.underlying_session, "records").records(
             before=before, after=after, limit=limit
         )
         return page
 
     def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
-        """Every record behind that cursor, as it is written (B12)."""
+        """Yield each record after a cursor as it is written (B12)."""
         found: AsyncIterator[Record] = require(self.underlying_session, "watch").watch(after=after, poll_s=poll_s)
         return found
 
     async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
-        """The newest records that hold these words (B13)."""
+        """Return the newest records that contain these words (B13)."""
         page: SearchPage = await require(self.underlying_session, "search").search(text, after=after, limit=limit)
         return page
 
     async def holder(self) -> Holder | None:
-        """Who holds the wrapped session's lease (B14)."""
+        """Return the holder of the wrapped session's lease (B14)."""
         found: Holder | None = await require(self.underlying_session, "holder").holder()
         return found
 
     async def origin(self) -> Origin | None:
-        """What the wrapped session was forked from (B14)."""
+        """Return the session and position the wrapped session was forked from (B14)."""
         found: Origin | None = await require(self.underlying_session, "origin").origin()
         return found
 
     async def usage(self) -> list[RunUsage]:
-        """What each run cost (B15)."""
+        """Return the cost of each run (B15)."""
         found: list[RunUsage] = await require(self.underlying_session, "usage").usage()
         return found
 
     def run_store(self) -> RunStore:
-        """The run store beside the wrapped session's history."""
+        """Return the run store of the wrapped session."""
         store: RunStore = require(self.underlying_session, "runs").run_store()
         return store
 
     # --- inside ------------------------------------------------------------------------------
 
     def _able(self, ability: Ability) -> _Able:
-        """The wrapped session, if it has the ability."""
+        """Return the wrapped session; raises if the ability is missing."""
         able: _Able = require(self.underlying_session, ability)
         return able
 
     def _rewrap(self, session: Session) -> SessionWrapper:
-        """This wrapper around another session, for a fork of the wrapped one."""
+        """Wrap another session in the same way, for a fork of the wrapped one."""
         return SessionWrapper(session)
 
     def _context_kwargs(self, wrapper: object) -> dict[str, Any]:
         return {"wrapper": wrapper} if self._passes_wrapper else {}
 
     async def _whole(self, wrapper: object = None) -> list[Item]:
-        """The history whatever the default limit, as copies (A3)."""
+        """Return copies of the whole history, whatever the default limit (A3)."""
         limited = getattr(self.session_settings, "limit", None) is not None
         limit = NO_LIMIT if limited and has_parameter(self.underlying_session.get_items, "limit") else None
         found = await SessionWrapper.get_items(self, limit, wrapper=wrapper)
@@ -290,5 +292,5 @@ class SessionWrapper(SessionABC):
 
 
 def _who(method: Callable[..., object], by: str | None) -> dict[str, Any]:
-    """Who did it, for a method that keeps it; a session that others wrote may not."""
+    """Return the author as a keyword argument, for a method that keeps it; third-party sessions may not."""
     return {"by": by} if by is not None and has_parameter(method, "by") else {}

@@ -1,4 +1,4 @@
-"""Saved runs over any store of the port."""
+"""Saved runs over any store of the storage port."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from standfast._src.sessions.rules.saved_runs import Recorded, Recording, RunSav
 from standfast._src.sessions.storage import Name
 
 _LABELLED: WeakSet[Executor] = WeakSet()
-# Stores in which every run that runs or waits says which conversation it is on.
+# Stores in which every run that runs or waits has a label with its conversation.
 
 
 class StoredRunStore:
-    """Keeps runs in a store that may also keep sessions. Every method is one step, and durable when it returns."""
+    """Keeps runs in a store that may also keep sessions. Every method is one step, durable on return."""
 
     def __init__(
         self,
@@ -35,15 +35,16 @@ class StoredRunStore:
         process: str = "",
         is_gone: IsGone = lambda process: False,
     ) -> None:
-        """Use this executor; `key` is what its store is known by in this process, if it has sessions too.
+        """Use this executor. `key` identifies the store in this process, if sessions are kept there too.
 
-        `process` is what this one is known by to those who can tell whether it is alive, as `is_gone` does.
+        `process` is the name by which other processes can check whether this one is alive, as `is_gone` does for
+        theirs.
         """
         self._carrier, self._timeout_s, self._key = carrier, timeout_s, key
         self._process, self._is_gone = process, is_gone
 
     def __eq__(self, other: object) -> bool:
-        """Whether both keep runs in one store."""
+        """Return whether both keep runs in one store."""
         if self._key is None:
             return self is other
         return isinstance(other, StoredRunStore) and self._key == other._key
@@ -52,12 +53,12 @@ class StoredRunStore:
         return id(self) if self._key is None else hash(self._key)
 
     async def load_run(self, run_id: str) -> SavedRun | None:
-        """The run as last saved; None if there is none of this id."""
+        """Return the run as last saved; None if the id is unknown."""
         plan = partial(saved_runs.load_run, check_run_id(run_id))
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
     async def load_run_since(self, known: SavedRun) -> SavedRun | None:
-        """`load_run`, for somebody who has an earlier state of the run: what it has already is not read again."""
+        """Return the run as `load_run` does, reading only the records that an earlier state does not have."""
         return await self._carrier().carry(partial(saved_runs.load_run_since, known), self._timeout_s, kind="read")
 
     async def save_run(
@@ -72,7 +73,7 @@ class StoredRunStore:
         session_id: str | None = None,
         lease: Lease | None = None,
     ) -> int:
-        """Write the head and the tails in one step if the saved revision is `expect`; gives the new revision.
+        """Write the head and the tails in one step if the saved revision is `expect`; return the new revision.
 
         Raises LeaseLostError, and writes nothing, if `lease` is not the session's newest.
         """
@@ -82,7 +83,7 @@ class StoredRunStore:
         return (await self._carrier().carry(plan, self._timeout_s)).revision
 
     def save_detached(self, save: RunSave) -> Coroutine[Any, Any, Recorded]:
-        """Save a run by a request that this very call submits: carried out though nobody waits for it."""
+        """Submit a save of a run by this call itself: it is executed even without a waiting caller."""
         session = None if save.session_id is None else Name("session", save.session_id)
         plan = partial(saved_runs.record, Recording(session, (), save, None))
         return self._carrier().carry(plan, self._timeout_s, detached=True)
@@ -90,14 +91,15 @@ class StoredRunStore:
     async def list_runs(
         self, *, status: str | None = None, session_id: str | None = None, after: str | None = None, limit: int = 100
     ) -> tuple[list[RunSummary], str | None]:
-        """Runs, newest change first, and the cursor of the next page (None: no more)."""
+        """Return runs, newest change first, and the cursor of the next page (None: no more)."""
         plan = partial(saved_runs.list_runs, status, session_id, after, page_size(limit))
         return await self._carrier().carry(plan, self._timeout_s, kind="read")
 
     async def open_on_conversation(self, conversation_id: str) -> list[RunSummary]:
-        """The runs that may be unfinished on a server's conversation, oldest change first (C15).
+        """Return the runs that may be unfinished on a server's conversation, oldest change first (C15).
 
-        By its label, and with those that an earlier release saved without one: until there are none, they are read.
+        Runs are found by their label. Runs saved by an earlier release have no label: as long as there are any, they
+        are read too.
         """
         carrier = self._carrier()
         by_label = partial(saved_runs.open_on_conversation, conversation_id)
@@ -107,13 +109,13 @@ class StoredRunStore:
             if early:
                 found += early
             else:
-                _LABELLED.add(carrier)  # and whoever saves from now on gives the label
+                _LABELLED.add(carrier)  # and every later save writes the label
         return sorted(found, key=lambda one: one.updated_at)
 
     async def lease_run(
         self, run_id: str, *, ttl_s: float, wait_s: float, takeover: bool = False, until_alive: bool = False
     ) -> StoredLease:
-        """Become the only worker at a run that no session's lease covers (C12); see `run_leases.lease_run`."""
+        """Acquire the lease of a run that no session's lease covers (C12); see `held_run_leases.lease_run`."""
         return await lease_run(
             self._carrier,
             check_run_id(run_id),
@@ -127,13 +129,15 @@ class StoredRunStore:
         )
 
     async def delete_run(self, run_id: str) -> bool:
-        """Remove a run; whether there was one."""
+        """Remove a run; return whether it existed."""
         carrier = self._carrier()
         plan = partial(saved_runs.delete_run, check_run_id(run_id), loses_answers=carrier.lane is not None)
         return await carrier.carry(plan, self._timeout_s)
 
     async def prune_runs(self, *, older_than_s: float | None = None, keep: int | None = None) -> int:
-        """Remove ended runs (done, failed, cancelled) older than that, and all but the newest `keep` of them."""
+        """Remove ended runs (done, failed, cancelled) older than `older_than_s`, and all but the newest `keep` of
+        them.
+        """
         return await self._carrier().carry(partial(saved_runs.prune_runs, older_than_s, keep), self._timeout_s)
 
 
@@ -146,13 +150,13 @@ def run_save(
     agent: str,
     session_id: str | None,
 ) -> RunSave:
-    """A save as it is now: the caller may go on changing what it gave."""
+    """Build a save with copies of the records: the caller may change its own afterwards."""
     frozen = {log: LogTail(tail.start, [bytes(record) for record in tail.records]) for log, tail in tails.items()}
     return RunSave(run_id, expect, bytes(head), frozen, status, agent, session_id)
 
 
 def fence_of(lease: Lease | None) -> Fence | None:
-    """What a write under a lease carries; the nonce is known of our own leases only."""
+    """Return the fence of a write under a lease. Only leases of standfast carry a nonce."""
     if lease is None:
         return None
     fence = getattr(lease, "fence", None)

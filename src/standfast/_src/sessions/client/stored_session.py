@@ -1,4 +1,4 @@
-"""A session with every ability, over any store of the port.
+"""A session with every ability, over any store of the storage port.
 
 It checks arguments and encodes items in the caller's task, before anything is submitted; the rules decide; an executor
 does the rest. A backend's session says which executor that is, and how another session of the same store is made.
@@ -86,12 +86,12 @@ PING_S_MAX = 5.0
 
 _tokens = random.Random()
 # Not `os.urandom`: it lets other threads run meanwhile, and an executor's then begins with the first of several writes
-# that are asked for at once, and leaves the others for a second round.
+# that are submitted at once, and leaves the rest for a second round.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_tokens.seed)
 
 UNDO = ".undo"
-# Ends the lanes of undoing. It is tried again while others write, and must still find then what it wrote.
+# Ends the slots of compensations. One is retried while later writes go out, and must still find what it wrote.
 
 
 class StoredSession(InspectionMethods, SessionABC):
@@ -126,32 +126,32 @@ class StoredSession(InspectionMethods, SessionABC):
 
     @abstractmethod
     def _carrier(self) -> Executor:
-        """Whoever carries this session's plans now; called for every operation, and only while it is open."""
+        """Return the executor of this session; called for every operation, and only while the session is open."""
 
     @abstractmethod
     def _store_key(self) -> Hashable:
-        """What the store is known by in this process, however it was spelled. Does no I/O."""
+        """Return the identity of the store in this process, however its address was spelled. Does no I/O."""
 
     @abstractmethod
     def _another(self, new_id: str) -> Self:
-        """A session object of that id in the same store."""
+        """Return a session object of that id in the same store."""
 
     def _check_id(self, session_id: str) -> str:
-        """The id itself, if the store can hold it (A18)."""
+        """Return the id, if the store can hold it (A18)."""
         return check_session_id(session_id)
 
     def _process(self) -> str:
-        """What this process is known by to others who can tell whether it is alive; "" if nobody can."""
+        """Return the name by which other processes check whether the current one is alive; "" if they cannot."""
         return ""
 
     def _is_gone(self, process: str) -> bool:
-        """Whether the process known by that has certainly ended."""
+        """Return whether the process of that name has certainly ended."""
         return False
 
     # --- the five methods --------------------------------------------------------------------------------------------
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
-        """The whole history, or the latest `limit` items; oldest first."""
+        """Return the whole history, or the latest `limit` items; oldest first."""
         wanted = effective_limit(limit, self.session_settings)
         return await self._read(partial(history.get_items, self._name, wanted, self._report))
 
@@ -164,7 +164,7 @@ class StoredSession(InspectionMethods, SessionABC):
         await carrier.carry(history.Add(self._name, encoded, _idempotency_slot_of(carrier)), self.timeout_s)
 
     async def pop_item(self) -> Item | None:
-        """Remove and return the newest valid item; None when there is none. Corrupt records stay."""
+        """Remove and return the newest valid item; None if there is none. Corrupt records stay."""
         carrier = self._get_executor()
         lane = _idempotency_slot_of(carrier)
         undo_lane = None if lane is None else _idempotency_slot_of(carrier, UNDO)
@@ -176,7 +176,7 @@ class StoredSession(InspectionMethods, SessionABC):
         return None if popped is None else popped.item
 
     async def clear_session(self) -> None:
-        """Remove everything stored for this id, except how much each writer wrote and the lease's number."""
+        """Remove everything stored for this id, except each writer's count and the lease's number."""
         await self._clear(writer_rules.count_alone)
 
     async def _clear(self, count_alone: Callable[[Cell], bytes] | None) -> None:
@@ -195,7 +195,7 @@ class StoredSession(InspectionMethods, SessionABC):
     # --- append ------------------------------------------------------------------------------------------------------
 
     async def head(self) -> Head:
-        """Where the history ends now."""
+        """Return the head: where the history ends now."""
         return await self._read(partial(history.head, self._name))
 
     async def append(
@@ -208,7 +208,9 @@ class StoredSession(InspectionMethods, SessionABC):
         lease: Lease | None = None,
         digests: Sequence[bytes] | None = None,
     ) -> Head:
-        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        """Store `items` as this writer's items from number `start` on, once, however often the call is repeated
+        (B1).
+        """
         fence = None if lease is None else self._fence(lease)
         batch = batch_of(items, writer, start, expect, digests)
         if fence is None:
@@ -216,7 +218,9 @@ class StoredSession(InspectionMethods, SessionABC):
         return (await self._write(partial(saved_runs.record, Recording(self._name, [batch], None, fence)))).head
 
     def _fence(self, lease: Lease | None) -> Fence | None:
-        """What a write under that lease carries; a lease on another session would protect from nobody here."""
+        """Return the fence of a write under a lease; a lease on another session is refused, as it would protect nothing
+        here.
+        """
         if isinstance(lease, StoredLease) and lease.session_id != self.session_id:
             raise CallerError(
                 f"the lease is on session {lease.session_id!r}, and this is session {self.session_id!r}",
@@ -225,11 +229,11 @@ class StoredSession(InspectionMethods, SessionABC):
         return fence_of(lease)
 
     async def accepted(self, writer: str) -> int:
-        """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
+        """Return how many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
         return await self._read(partial(writer_rules.accepted, self._name, checked_writer(writer)))
 
     async def written(self, writer: str) -> list[Item]:
-        """This writer's items that are still kept, in order, those moved into a kept generation included (B1)."""
+        """Return this writer's stored items in order, including those moved into a kept generation (B1)."""
         return await self._read(partial(writer_rules.written, self._name, checked_writer(writer), self._report))
 
     def record(
@@ -246,13 +250,13 @@ class StoredSession(InspectionMethods, SessionABC):
         costs: tuple[int, Sequence[Item]] | None = None,
         nested: Sequence[NestedItems] = (),
     ) -> Coroutine[Any, Any, Recorded]:
-        """Append items, save a run, and give the lease back (`release`), in one step or not at all.
+        """Append items, save a run, and release the lease (`release`), in one step or not at all.
 
         `costs` is what replies of `writer` cost, and how many of them were kept before (B15). `nested` are items of
-        other writers, the runs inside calls of this one, which stand before its own.
-        Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: it is
-        submitted by this call and carried out even if the awaiting task is cancelled or its loop closed; the lease is
-        then given back though the rest was refused.
+        other writers, the runs inside tool calls of this one, which are stored before its own. Refused as `append` and
+        `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: this call submits the step, which
+        is executed even if the awaiting task is cancelled or its loop closed; the lease is then released even if the
+        rest was refused.
         """
         gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
@@ -275,7 +279,7 @@ class StoredSession(InspectionMethods, SessionABC):
     # --- replace, rewind, fork ---------------------------------------------------------------------------------------
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
-        """Put `items` in place of the history up to `upto`; what was appended since stays behind them (B3)."""
+        """Put `items` in place of the history up to `upto`; items appended since stay behind them (B3)."""
         encoded = encoded_of(items)
         check_head(upto)
         return await self._write(
@@ -283,15 +287,15 @@ class StoredSession(InspectionMethods, SessionABC):
         )
 
     async def generations(self) -> list[Generation]:
-        """The kept generations, newest first."""
+        """Return the kept generations, newest first."""
         return await self._read(partial(generation_rules.generations, self._name))
 
     async def read_generation(self, generation_id: str) -> list[Item]:
-        """The items of a kept generation."""
+        """Return the items of a kept generation."""
         return await self._read(partial(generation_rules.read_generation, self._name, generation_id, self._report))
 
     async def restore(self, generation_id: str, *, expect: Head | None = None, by: str | None = None) -> Head:
-        """Put a generation back where its replacement stands; what it displaces becomes one itself (B4).
+        """Put a generation back in place of its replacement, which becomes a generation itself (B4).
 
         `by` is for people: who did it. It is kept with what is displaced.
         """
@@ -316,8 +320,8 @@ class StoredSession(InspectionMethods, SessionABC):
     ) -> Self:
         """Make session `new_id` in the same store continue from that position; the two never meet again (B6).
 
-        `recode` writes each item anew on the way, as a wrapper that seals items needs it; counts are kept. `by` is for
-        people: who made the fork, as `origin()` tells it.
+        `recode` encodes each item again on the way, as a wrapper that seals items needs it; counts are kept. `by` is
+        for people: who made the fork, as `origin()` returns it.
         """
         check_position(at)
         made = self._another(new_id)
@@ -335,7 +339,8 @@ class StoredSession(InspectionMethods, SessionABC):
         renewed: bool = True,
         instead_of: str | None = None,
     ) -> StoredLease:
-        """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that (B7).
+        """Acquire the lease, waiting at most `wait_s` for the holder to release it; raises SessionBusyError after that
+        (B7).
 
         It is renewed off the caller's loop until it is released or forgotten (`renewed=False`: only by `renew`).
         `holder` is for people: who this is. `instead_of`: a run whose worker it is taken from, in one step.
@@ -361,51 +366,53 @@ class StoredSession(InspectionMethods, SessionABC):
         return lease
 
     async def revoke_lease(self) -> int:
-        """Take the lease away from whoever holds it; gives the number below which writes are now refused (B7)."""
+        """Take the lease from its holder; return the number below which writes are now refused (B7)."""
         return await self._write(partial(leases.revoke, self._name, uuid4().hex, self._lane()))
 
     def conversation_key(self) -> Hashable:
-        """Equal for all session objects of this process that are the same conversation."""
+        """Return a key equal for all session objects of one conversation in this process."""
         return (self._store_key(), self.session_id)
 
     # --- page, list, times, corrupt records, runs --------------------------------------------------------------------
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
-        """The `limit` items before that cursor (None: the latest), in time proportional to the page (B8)."""
+        """Return the `limit` items before a cursor (None: the latest), in time proportional to the page (B8)."""
         size = page_size(limit)
         return await self._read(partial(history.page, self._name, before, size, self._report))
 
     async def list_sessions(self, *, after: str | None = None, limit: int) -> SessionPage:
-        """Sessions of this session's store, newest change first (B9)."""
+        """Return the sessions of this session's store, newest change first (B9)."""
         return await self._read(partial(history.list_sessions, after, page_size(limit)))
 
     async def count_sessions(self) -> int:
-        """How many sessions the store has."""
+        """Return the number of sessions in the store."""
         return await self._read(history.count_sessions)
 
     async def info(self) -> SessionInfo | None:
-        """This session's times; None if nothing is stored for it (A16)."""
+        """Return the session's times; None if nothing is stored for the id (A16)."""
         return await self._read(partial(history.info, self._name))
 
     async def corrupt_records(self) -> list[CorruptRecord]:
-        """Every corrupt record of this session, oldest first (A14)."""
+        """Return every corrupt record of this session, oldest first (A14)."""
         return await self._read(partial(history.corrupt_records, self._name))
 
     async def repair(self) -> list[CorruptRecord]:
-        """Remove the corrupt records of this session and give them back. Nothing else ever removes one but a clear."""
+        """Remove the corrupt records of the session and return them. Apart from a clear, no other method removes
+        one.
+        """
         removed = await self._write(partial(history.repair, self._name, self._lane()))
         if removed:
             emit("session_repaired", session=self.session_id, count=len(removed))
         return removed
 
     def run_store(self) -> StoredRunStore:
-        """The run store beside this session's history. Does no I/O."""
+        """Return the run store of the same database. Does no I/O."""
         return StoredRunStore(
             self._get_executor, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone
         )
 
     def changed(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
-        """The result of a plan that changes something; for tools that do what no method does."""
+        """Return the result of a plan that writes; for tools whose change has no method."""
         return self._write(plan)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -429,7 +436,9 @@ class StoredSession(InspectionMethods, SessionABC):
         return self._get_executor().carry(plan, self.timeout_s, kind="read")
 
     async def _answers(self) -> bool:
-        """Whether the store answers now; asked for `PING_S_MAX` at most, however much time other operations have."""
+        """Return whether the store answers now, within `PING_S_MAX` at most, whatever the timeout of other
+        operations.
+        """
         try:
             await self._get_executor().carry(
                 lambda: history.info(self._name), min(self.timeout_s, PING_S_MAX), kind="read"
@@ -451,7 +460,7 @@ class StoredSession(InspectionMethods, SessionABC):
         return None if self.session_settings is None else self.session_settings.to_dict()
 
     def _lane(self, own: str = "") -> IdempotencySlot | None:
-        """What a write is known by if its answer is lost, on stores that can lose one."""
+        """Return the idempotency slot of the next write, on stores that can lose an answer."""
         return _idempotency_slot_of(self._get_executor(), own)
 
     def _report(self, row: Row, fault: str) -> None:
@@ -470,7 +479,7 @@ class StoredSession(InspectionMethods, SessionABC):
 
 
 class _Asking:
-    """One task's attempt to get a lease: it asks when it is the first in this process, and waits in between."""
+    """One task's attempt to acquire a lease: asks while first in this process, and waits in between."""
 
     def __init__(self, session: StoredSession, ttl_s: float, holder: str, instead_of: str | None) -> None:
         self._session, self._ttl_s, self._nonce, self._holder = session, ttl_s, uuid4().hex, holder
@@ -481,7 +490,7 @@ class _Asking:
         self._waiter = Waiter(self._nonce)
         self._has_asked = False
         self._asked: Executor | None = None
-        """Whom it has asked, as long as it may have got the lease, and nobody has it who would give it back."""
+        """The executor it has asked, while the lease may be acquired and no object exists that would release it."""
         WAITERS.join(self._key, self._waiter)
 
     async def until(self, deadline: float, wait_s: float) -> StoredLease:
@@ -497,12 +506,12 @@ class _Asking:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._refusal(wait_s)
-            # Not longer than a ticket lives: whoever is before this one may have fallen silent.
+            # Not longer than a ticket lives: the waiter before this one may have fallen silent.
             await self._waiter.sleep(min(pause, left) if tickets else min(TICKET_S, left))
             pause = min(pause * 1.5, POLL_MAX_S)
 
     def end(self) -> None:
-        """Wait no longer, and take the ticket back if there is one."""
+        """Stop waiting, and withdraw the ticket if there is one."""
         WAITERS.leave(self._key, self._waiter)
         if isinstance(sys.exc_info()[1], GeneratorExit):
             return  # collected as garbage it does nothing: that may happen anywhere, and the ticket lapses by itself
@@ -512,7 +521,7 @@ class _Asking:
             self._post(self._session._carrier(), leases.withdraw, self._waiter.ticket)
 
     def withdraw(self) -> None:
-        """Give back what it may have got already, unknown to its task: the session is being closed."""
+        """Release the lease if it was acquired without the task's knowledge: the session is being closed."""
         self._post(self._session._carrier(), leases.withdraw, self._waiter.ticket, self._nonce)
 
     def _post(self, carrier: Executor, rule: Callable[..., Plan[None]], *values: str) -> None:
@@ -536,7 +545,7 @@ class _Asking:
 
     def _acquire(self, asker: Asker, watch: UnchangedLease | None) -> Plan[Taken | Busy]:
         session = self._session
-        session._check_open()  # closed since it was submitted: what it took now, nobody would give back
+        session._check_open()  # closed since it was submitted: a lease acquired now would never be released
         return (yield from leases.acquire(session._name, asker, watch, session._is_gone))
 
     def _lease(self, taken: Taken, asked_at: float) -> StoredLease:
@@ -560,12 +569,12 @@ class _Asking:
         return None if self._seen is None else UnchangedLease(*self._seen[:2], clock_s() - self._seen[2])
 
     def _give_back(self, got: Taken | Busy) -> Plan[None]:
-        """Undo: the task that asked is gone, and nobody would ever give the lease up."""
+        """Compensate: the asking task has ended, and the lease would never be released."""
         if isinstance(got, Taken):
             yield from leases.release(self._session._name, Fence(got.number, self._nonce))
 
     def _refusal(self, wait_s: float) -> SessionBusyError:
-        by, since = "others who wait for it", None
+        by, since = "tasks that wait for it", None
         if self._busy is not None and not self._busy.is_ahead:
             held = self._busy.held
             by, since = held.holder or "another run", history.as_time(held.taken or held.since)
@@ -579,7 +588,7 @@ class _Asking:
 
 
 def _idempotency_slot_of(carrier: Executor, own: str = "") -> IdempotencySlot | None:
-    """What a write is known by if its answer is lost, where the executor says that one can be."""
+    """Return the idempotency slot of a write, where the executor can lose an answer."""
     lane = carrier.lane
     if lane is None:
         return None
@@ -587,7 +596,7 @@ def _idempotency_slot_of(carrier: Executor, own: str = "") -> IdempotencySlot | 
 
 
 def _settle_release(lease: StoredLease, result: object, error: BaseException | None) -> None:
-    """After a step that was to give the lease back: it did, or was refused, and then the lease alone is."""
+    """Finish a step that was to release the lease: if it was refused, release the lease alone."""
     if error is None:
         lease.note_given_back()
     else:
@@ -595,6 +604,6 @@ def _settle_release(lease: StoredLease, result: object, error: BaseException | N
 
 
 def _describe_holder(holder: str) -> str:
-    """Who holds a lease, for people: where, which process, and what for."""
+    """Describe the holder of a lease for people: host, process and purpose."""
     text = f"{socket.gethostname()} process {os.getpid()}" + (f" ({holder})" if holder else "")
     return text.encode(errors="replace").decode()

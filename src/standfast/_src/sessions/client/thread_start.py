@@ -1,4 +1,4 @@
-"""Start the threads of a store and open it, with an error that says what to do where the process may not."""
+"""Start the threads of a store and open it, with a remedy in the error where a limit of the process prevents it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from standfast._src.base.errors import StoreUnavailableError
 T = TypeVar("T")
 
 _LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
-"""What an operating system says where a process has used up what it may have."""
+"""Error numbers of an operating system for a process that has reached a limit."""
 
 
 def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """A thread that runs `target` and does not keep the process alive.
+    """Start a daemon thread that runs `target`.
 
-    Raises StoreUnavailableError where there are no more threads to be had; the next request may try again.
+    Raises StoreUnavailableError where the system starts no more threads; the next request may try again.
     """
     thread = threading.Thread(target=target, name=name, daemon=True)
     try:
@@ -32,7 +32,7 @@ def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
 
 
 def open_or_explain(open_store: Callable[[], T]) -> T:
-    """What `open_store` gives; StoreUnavailableError where the process has used up what it may have."""
+    """Return the result of `open_store`; raises StoreUnavailableError where the process has reached a limit."""
     try:
         return open_store()
     except OSError as error:

@@ -1,15 +1,15 @@
-"""Carrying plans to any store whose methods block: a file, a server behind a client library.
+"""An executor for any store whose methods block: a file, or a server behind a client library.
 
-A store that is busy (another program has its lock) says so with `StoreTimeoutError` and does not wait: until it is not,
-whoever asked can leave, and nothing is done later (A13).
+A busy store (another program has its lock) raises `StoreTimeoutError` and does not wait: until then the caller can be
+cancelled, and nothing is written later (A13).
 
-One thread writes, in the order things were asked for: one plan after the other, or several at once, if the store can be
-asked so (`Many`). A few read beside it, if the store may be shared. They belong to no event loop, so loops may come and
-end (A22). Each thing a plan yields is one call of the store, and others may write in between: the plan notices by
-itself. How a store is asked, and asked again, is in `pipeline`.
+One thread writes, in the order of submission: one plan after the other, or several at once, if the store takes several
+questions (`Many`). A few threads read in parallel, if the store may be shared. They belong to no event loop, so loops
+may come and end (A22). Each question of a plan is one call of the store, and other processes may write in between: the
+plan detects that by itself. Questions and retries are in `pipeline`.
 
-Executors of one store are shared (`get_or_create_executor`), and end with their last user: threads are as many as
-stores, not sessions.
+Executors of one store are shared (`get_or_create_executor`), and end with their last user: there are as many threads as
+stores, not as sessions.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ LANES = 16
 # More writes than these share the last lane, and then wait for each other there.
 
 LAST_WAIT_S = 5.0
-# How long the end of the process waits for what was submitted and nobody awaits.
+# How long the end of the process waits for submitted requests without a waiting caller.
 
 
 class ThreadedExecutor(RequestExecutor):
-    """Carries plans to one store. `open_store` is called in the thread that will use it, when it is first needed.
+    """Executes plans on one store. `open_store` is called in the thread of its first request.
 
-    `is_many`: the store can be asked several things at once (`Many`).
+    `is_many`: the store takes several questions at once (`Many`).
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ThreadedExecutor(RequestExecutor):
 
     @property
     def lane(self) -> str | None:
-        """What a write of now is known by: nothing, where no answer is lost."""
+        """Idempotency slot of the next write; None for a store that loses no answer."""
         if self._pid != os.getpid():  # a child that used its parent's would seem to repeat, or hide what the parent did
             self._begin()
         if not self._lanes:
@@ -70,7 +70,7 @@ class ThreadedExecutor(RequestExecutor):
         return self._lanes[0 if self._under_way is None else min(len(self._under_way), LANES - 1)]
 
     def _begin(self) -> None:
-        """Begin, also anew in a child: the threads, and whatever they hold, are the parent's."""
+        """Initialize, also in a child after a fork: the threads, and the resources they hold, are the parent's."""
         self._pid, self._is_closed = os.getpid(), False
         self._under_way: set[int] | None = set() if self._is_many else None  # the writes that have not ended
         base = uuid4().hex
@@ -124,7 +124,7 @@ class ThreadedExecutor(RequestExecutor):
         self._threads += started
 
     def close(self, timeout_s: float = LAST_WAIT_S) -> None:
-        """End when all that was submitted is done, and wait for that; the store is closed if it has a `close`."""
+        """End when all submitted requests are done, and wait for that; the store is closed if it has a `close`."""
         with self._gate:
             self._is_closed = True
             if self._ending.detach() is not None:  # not called: at the end of the process a finalizer may do nothing
@@ -136,12 +136,12 @@ class ThreadedExecutor(RequestExecutor):
 
 
 def _work(gate: threading.RLock, crew: list[threading.Thread], job: Callable[[], None]) -> None:
-    """Do a thread's work, if it is one of the crew.
+    """Execute a thread's job, if the thread is one of the crew.
 
-    Not if its start was interrupted, by Ctrl-C say, or another of its crew could not be started: the next request then
-    starts all of them anew, and two that wrote would do what was asked for in any order.
+    It is not if its start was interrupted, by Ctrl-C say, or another thread of the crew could not be started. The next
+    request then starts all of them again, and two writing threads would execute requests in any order.
     """
-    with gate:  # until whoever starts it is done with that
+    with gate:  # until the starting thread has finished
         is_awaited = threading.current_thread() in crew
     if is_awaited:
         job()
@@ -154,7 +154,7 @@ def _end(writes: Inbox, reads: Inbox, reader_count: int) -> None:
 
 
 def idempotency_slots_of(base: str, count: int = LANES) -> tuple[str, ...]:
-    """An executor's lanes. Writes that are under way at once have several, so as not to meet."""
+    """Return an executor's idempotency slots. Concurrent writes use several, so as not to collide."""
     return tuple(f"{base}.{number}" for number in range(count))
 
 
@@ -167,9 +167,9 @@ _registry = threading.Lock()
 
 
 def get_or_create_executor(key: Hashable, make: Callable[[], T]) -> T:
-    """The executor of the store with that key, made if nobody uses one. It ends when nobody refers to it any more.
+    """Return the shared executor of a store, making one if necessary. The executor ends with its last reference.
 
-    One whose store is gone for good is left to those who have it.
+    An executor whose store was deleted or replaced is not reused; existing sessions keep it.
     """
     with _registry:
         found: T | None = _carriers.get(key)
