@@ -393,7 +393,7 @@ class StoredConversation:
         actual = self.head()
         return SessionConflictError(
             f"the session is at {actual} and {expected} was expected",
-            "Somebody else wrote to it: reload it and try again.",
+            "Another writer changed it: reload it and try again.",
             expected=expected,
             actual=actual,
         )

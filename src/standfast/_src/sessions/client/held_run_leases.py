@@ -1,7 +1,7 @@
 """A lease on a saved run that no session's lease covers: shows other workers whether its worker has crashed (C12, C16).
 
-The rules are those of session leases, on the run's own name. Waiters do not queue: a worker that finds the run leased gets
-RunClaimedError, or asks again until the holder has released the lease or crashed.
+The rules are those of session leases, on the run's own name. Waiters do not queue: a worker that finds the run leased
+gets RunClaimedError, or asks again until the holder has released the lease or crashed.
 """
 
 from __future__ import annotations

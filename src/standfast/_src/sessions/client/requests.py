@@ -222,9 +222,7 @@ class Request(msgspec.Struct, Generic[T], eq=False, weakref=True):
         yield from self.undo(self.result)  # type: ignore[arg-type]  # it was done, so it has its result
 
     def undoing(self, patience_s: float | None = None) -> Request[None]:
-        """Build the compensating request, for the remaining time or `patience_s`; without a patience it has no caller
-        to time out.
-        """
+        """Build the compensating request, with at least `patience_s` of time; without a patience it is detached."""
         until = self.deadline if patience_s is None else max(self.deadline, time.monotonic() + patience_s)
         return Request(self.undo_plan, self.where, self.timeout_s, until, detached=patience_s is None)
 

@@ -1,10 +1,9 @@
-"""What each writer has written: exactly-once append and exact rewind (B1, B5).
+"""Exactly-once append and exact rewind, from a count and digests of each writer's items (B1, B5).
 
-A writer has one cell on the session: how many items it has written, and the digests of the latest. Older digests are
-in cells of their own, a fixed number each, so that an append writes what is new and not all that came before. Cells of
-an earlier incarnation of the session still tell the count, and nothing else: what is below it is taken for a repeat. A
-count ends with the session's expiry. A lease may keep its cell for longer: then whoever goes on at that number may (a
-run that is under way), and whoever begins with number 0 begins anew.
+A writer has one cell on the session: its item count, and the digests of the latest items. Older digests are in cells of
+their own, a fixed number each, so that an append writes only what is new. Cells of an earlier incarnation of the
+session keep the count alone: every item below it counts as a repeat. A count ends with the session's expiry. A lease
+may keep its cell for longer: then a run under way may continue at that number, and an append from number 0 starts over.
 """
 
 from __future__ import annotations
@@ -69,7 +68,9 @@ _counts_in, _counts_of, _COUNTS_BYTES = _COUNTS.unpack_from, _COUNTS.pack, _COUN
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """`total` items were accepted; digests are known from number `base` on: `chunks` full cells, then `latest`."""
+    """Parsed cell of a writer: `total` accepted items; digests from number `base` on, in `chunks` full cells and
+    `latest`.
+    """
 
     total: int = 0
     base: int = 0
@@ -82,7 +83,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
         return self.base + CHUNK * self.chunks
 
     def value(self) -> bytes:
-        """What the writer's cell holds."""
+        """Encode the writer's cell."""
         return _counts_of(self.total, self.base, self.chunks) + self.latest
 
 
@@ -90,14 +91,14 @@ _NOTHING_WRITTEN = Written()
 
 
 def parse_writer_cell(cell: Cell | None) -> Written:
-    """What a writer's cell says."""
+    """Parse a writer's cell."""
     if cell is None:
         return _NOTHING_WRITTEN
     return _parse_writer_value(cell.value, cell.alive)
 
 
 def _parse_writer_value(value: bytes, is_alive: bool) -> Written:
-    """What the value of a writer's cell says; `is_alive`: as `Cell.alive`."""
+    """Parse the value of a writer's cell; `is_alive`: as `Cell.alive`."""
     try:
         total, base, chunks = _counts_in(value)
     except struct.error:
@@ -107,7 +108,7 @@ def _parse_writer_value(value: bytes, is_alive: bool) -> Written:
 
 
 def count_alone(cell: Cell) -> bytes:
-    """What a clear leaves of a writer's cell (A12); all of it, if it is sealed and this is asked without the key."""
+    """Reduce a writer's cell to its count for a clear (A12). A sealed cell stays whole: this has no key."""
     if cell.value.startswith(SEALED):
         return cell.value
     total = parse_writer_cell(cell).total
@@ -115,17 +116,19 @@ def count_alone(cell: Cell) -> bytes:
 
 
 def _parse_written_for(batch: AppendBatch, cell: Cell | None) -> Written:
-    """What a writer has written, as far as it matters to a batch: nothing, if that has expired and this begins anew."""
+    """Parse a writer's cell for a batch: an expired cell counts as empty if the batch begins at 0."""
     return Written() if cell is not None and cell.expired and batch.start == 0 else parse_writer_cell(cell)
 
 
 def chunk_cell(writer: str, number: int) -> str:
-    """The cell of a writer's older digests. The number comes first: a writer's name may hold anything."""
+    """Return the cell name of a writer's older digests. The number comes first, as a writer's name may contain
+    anything.
+    """
     return f"{DIGESTS}{number}/{writer}"
 
 
 def grown(writer: str, known: Written, digests: bytes) -> dict[str, bytes]:
-    """The cells that a writer has after these: its own, and those of older digests that have become full."""
+    """Return the cells of a writer after more digests: its own, and those of older digests that have become full."""
     data, chunks, total = known.latest + digests, known.chunks, known.total + len(digests) // DIGEST_BYTES
     put: dict[str, bytes] = {}
     if len(data) > _CHUNK_BYTES:  # the latest stay in the writer's own cell
@@ -138,24 +141,24 @@ def grown(writer: str, known: Written, digests: bytes) -> dict[str, bytes]:
 
 
 class AllWritten(NamedTuple):
-    """How many items a writer has written, and the digests of those from number `base` on, one behind the other."""
+    """Item count of a writer, and the concatenated digests from number `base` on."""
 
     total: int
     base: int
     digests: bytes
 
     def cells(self, writer: str) -> dict[str, bytes]:
-        """The cells that this is kept in."""
+        """Encode the writer's cells."""
         return grown(writer, Written(self.base, self.base), self.digests)
 
     def cut(self, to: int) -> AllWritten:
-        """The same with only `to` items."""
+        """Return a copy reduced to `to` items."""
         known = self.digests[: max(0, to - self.base) * DIGEST_BYTES]
         return AllWritten(min(to, self.total), min(to, self.base), known)
 
 
 def all_written(sight: ReadAnswer) -> dict[str, AllWritten]:
-    """What each writer has written whose cell was looked at, with all cells of older digests."""
+    """Collect the counts and digests of every writer in a read with all cells of older digests."""
     found: dict[str, AllWritten] = {}
     for cell, value in sorted(sight.cells.items()):
         if cell.startswith(WRITER) and not value.expired:
@@ -172,7 +175,7 @@ def all_written(sight: ReadAnswer) -> dict[str, AllWritten]:
 
 
 class AppendBatch(msgspec.Struct, frozen=True, gc=False):
-    """What one append brings: encoded items as a writer's numbers `start` and on, and what each is known by."""
+    """Arguments of one append: encoded items from a writer's number `start` on, and the digest of each."""
 
     writer: str
     start: int
@@ -182,22 +185,23 @@ class AppendBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """Makes the plan of `append`. Whoever knows the writer's cell may ask `plain_append` first, and need no plan."""
+    """Makes the plan of `append`. A store that knows the writer's cell may call `plain_append` first, without a
+    plan.
+    """
 
     name: Name
     batch: AppendBatch
 
     def __call__(self) -> Plan[Head]:
-        """The plan, from its start."""
+        """Return a new plan."""
         return append(self.name, self.batch)
 
 
 def plain_append(batch: AppendBatch, value: bytes | None = None, is_alive: bool = True) -> dict[str, bytes] | None:
-    """What a writer's cells become by a batch that begins where it has ended, and expects no head: nearly always.
+    """Return a writer's cells after a batch that begins at its count and expects no head: the usual case.
 
-    `value` is what its own cell holds (None: there is none), `is_alive` as `Cell.alive`; not for one that has expired.
-    All items of the batch are to be stored then, and nothing is to be compared. None for every other batch:
-    `plan_append` says what becomes of it.
+    `value` is the writer's own cell (None: absent), `is_alive` as `Cell.alive`; not for an expired cell. All items of
+    the batch are then to be stored, without a comparison. Returns None for every other batch: `plan_append` decides it.
     """
     known = _NOTHING_WRITTEN if value is None else _parse_writer_value(value, is_alive)
     if batch.start != known.total or batch.expect is not None or not batch.encoded:
@@ -206,7 +210,9 @@ def plain_append(batch: AppendBatch, value: bytes | None = None, is_alive: bool 
 
 
 def append(name: Name, batch: AppendBatch) -> Plan[Head]:
-    """Append what this writer has not appended yet; see `CanAppend.append` (B1, B2). Under a lease: `record`."""
+    """Append the part of a batch that this writer has not appended yet; see `CanAppend.append` (B1, B2). Under a lease:
+    `record`.
+    """
     asked = ReadRequest(name, cells=(WRITER + batch.writer,), mark=batch.expect is not None)
     while True:
         sight = yield asked  # without the helpers of other plans: nothing is done as often as this
@@ -221,7 +227,7 @@ def append(name: Name, batch: AppendBatch) -> Plan[Head]:
             change = yield from plan_append(name, batch, sight)
         else:
             change = _build_push(name, batch, found, put)
-        if change is None:  # a repeat after a lost acknowledgement: whatever was expected then has come true
+        if change is None:  # a repeat after a lost acknowledgement: the head expected then was the right one
             return (yield from head(name))
         got = yield [change]
         if isinstance(got, Done):
@@ -229,7 +235,7 @@ def append(name: Name, batch: AppendBatch) -> Plan[Head]:
 
 
 def plan_append(name: Name, batch: AppendBatch, sight: ReadAnswer) -> Plan[KeyUpdate | None]:
-    """The change that stores what is new of a batch; None if nothing is. Refuses what B1 and B2 refuse."""
+    """Return the change that stores the new part of a batch; None for a pure repeat. Raises where B1 and B2 refuse."""
     cell, start, encoded, digests = WRITER + batch.writer, batch.start, batch.encoded, batch.digests
     known = _parse_written_for(batch, sight.cells.get(cell))
     total = known.total
@@ -252,7 +258,7 @@ def plan_append(name: Name, batch: AppendBatch, sight: ReadAnswer) -> Plan[KeyUp
 
 
 def _build_append(name: Name, batch: AppendBatch, sight: ReadAnswer, known: Written) -> KeyUpdate | None:
-    """The change that stores a batch which begins where its writer has ended; None if it holds nothing."""
+    """Build the change for a batch that begins at the writer's count; None for an empty batch."""
     if not batch.encoded:
         return None
     writer, expect = batch.writer, batch.expect
@@ -263,7 +269,9 @@ def _build_append(name: Name, batch: AppendBatch, sight: ReadAnswer, known: Writ
 
 
 def _build_push(name: Name, batch: AppendBatch, found: Cell | None, put: dict[str, bytes]) -> KeyUpdate:
-    """The change that stores a whole batch, and these cells of its writer, whose own was found like that."""
+    """Build the change that stores a whole batch and the given writer cells; `found` is the writer's own cell as
+    read.
+    """
     return KeyUpdate(
         name,
         mark=None if batch.expect is None else batch.expect.value,
@@ -275,7 +283,7 @@ def _build_push(name: Name, batch: AppendBatch, found: Cell | None, put: dict[st
 
 
 def _check_digests(name: Name, batch: AppendBatch, known: Written) -> Plan[None]:
-    """Refuse a batch that says something else than what this writer has already said under the same numbers."""
+    """Refuse a batch whose items differ from those stored under the same numbers."""
     repeated = batch.digests[: known.total - batch.start]
     first, end = (max(0, number - known.base) for number in (batch.start, batch.start + len(repeated) + CHUNK - 1))
     cells = {chunk_cell(batch.writer, n): n for n in range(first // CHUNK, min(end // CHUNK, known.chunks))}
@@ -295,13 +303,13 @@ def _check_digests(name: Name, batch: AppendBatch, known: Written) -> Plan[None]
 
 
 def accepted(name: Name, writer: str) -> Plan[int]:
-    """How many items a writer has written (B1)."""
+    """Return how many items a writer has written (B1)."""
     sight = yield from look(ReadRequest(name, cells=(WRITER + writer,), mark=False))
     return parse_writer_cell(sight.cells.get(WRITER + writer)).total
 
 
 def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
-    """A writer's items that are still kept, in order, those in a kept generation included (B1)."""
+    """Return a writer's stored items in order, including those in a kept generation (B1)."""
     sight, boxes = yield from read_with_generations(
         name, cells=(WRITER + writer,), live=Rows(writer=writer), writer=writer
     )
@@ -314,7 +322,7 @@ def written(name: Name, writer: str, report: Report) -> Plan[list[Item]]:
 
 
 def _decode_numbered(rows: Sequence[Row], report: Report) -> Iterable[tuple[int, Item]]:
-    """The items among a writer's rows, with their numbers; what is no item is reported."""
+    """Decode a writer's rows into numbered items; report corrupt rows."""
     numbers: list[int] = []
     data: list[bytes] = []
     for row in rows:  # not `items_of`: ten thousand rows that stay until they are decoded take a third of the time
@@ -364,10 +372,10 @@ def rewind(name: Name, writer: str, to: int, expect: Head | None, lane: Idempote
 
 
 def _check_run(sight: ReadAnswer) -> None:
-    """Refuse to take back what a run wrote that has not ended: it goes on behind that, and could never store again.
+    """Refuse to rewind a run that has not ended: it continues behind the removed items, and could never store again.
 
-    Nor could anybody settle it, so every later run of the session would fail. Storing what was taken back once more
-    with its next turn was rejected: whoever took it back would find it there again.
+    No operator could settle such a run either, so every later run of the session would fail. Storing the removed items
+    again with its next turn was rejected: they would reappear after the rewind.
     """
     for run in open_runs_in(sight):
         if run.status not in ENDED:
@@ -379,10 +387,10 @@ def _check_run(sight: ReadAnswer) -> None:
 
 
 def _find_rewound_rows(name: Name, rows: Sequence[Row], boxes: Boxes, writer: str, to: int) -> Sequence[Row]:
-    """The rows a rewind removes; refuses if something else stands in or behind them.
+    """Return the rows removed by a rewind; refuse if other rows are among or behind them.
 
-    The whole history is looked at, not only its end: a number that was rewound and written again may stand in a
-    restored generation as well, far from the tail.
+    The whole history is searched, not only its end: a number that was rewound and written again may also be in a
+    restored generation, far from the tail.
     """
 
     def leaves(row: Row) -> bool:
@@ -399,7 +407,7 @@ def _find_rewound_rows(name: Name, rows: Sequence[Row], boxes: Boxes, writer: st
         )
     if faults:
         raise CorruptRecordError(
-            f"a corrupt record stands among or behind items of writer {writer!r}",
+            f"a corrupt record is among or behind items of writer {writer!r}",
             "Look at corrupt_records() and repair or clear the session first.",
         )
     return behind
@@ -409,9 +417,9 @@ def _find_rewound_rows(name: Name, rows: Sequence[Row], boxes: Boxes, writer: st
 
 
 def put_back(name: Name, lane: IdempotencySlot | None, popped: Popped | None) -> Plan[None]:
-    """Undo a pop: the same place in the order, and not into a session that was cleared meanwhile (A13).
+    """Compensate a pop: restore the row at its place, unless the session was cleared meanwhile (A13).
 
-    Nor if its writer was taken back behind it meanwhile, and has perhaps written another item under that number (B5).
+    Not if its writer was rewound behind that number meanwhile, and may have written another item under it (B5).
     """
     if popped is None:
         return
@@ -439,5 +447,5 @@ def put_back(name: Name, lane: IdempotencySlot | None, popped: Popped | None) ->
 
 
 def rows_by_number(rows: Iterable[Row], writer: str) -> dict[int, Row]:
-    """A writer's rows by their numbers."""
+    """Return a writer's rows by their numbers."""
     return {row.tag.ordinal: row for row in rows if row.tag is not None and row.tag.writer == writer}

@@ -1,4 +1,4 @@
-"""What compaction decides, without doing any of it: what counts, what must stay, how to ask, and how to restore.
+"""Pure decisions of a compaction: the items that count, the items that must stay, the request, and the way back.
 
 Everything here is a function of its arguments. The names with `OpenAI` in them, and the two defaults, are the OpenAI
 Agents SDK's.
@@ -30,7 +30,7 @@ _EXTRAS = {"input_image": ("detail",), "input_file": ("filename", "detail")}
 
 
 class OpenAIResponsesCompactionArgs(TypedDict, total=False):
-    """What `run_compaction` may be told; everything may be left out."""
+    """Arguments of `run_compaction`, all of them optional."""
 
     response_id: str
     compaction_mode: CompactionMode
@@ -43,19 +43,19 @@ class OpenAIResponsesCompactionAwareSession(Session, Protocol):
     """A session whose history can be compacted."""
 
     async def run_compaction(self, args: OpenAIResponsesCompactionArgs | None = None) -> object:
-        """Compact the history if it is time to, or if `force` says so."""
+        """Compact the history if it is due, or if `force` is set."""
         ...
 
 
 def is_openai_responses_compaction_aware_session(
     session: object,
 ) -> TypeGuard[OpenAIResponsesCompactionAwareSession]:
-    """Whether a session can be asked to compact its history."""
+    """Return whether a session can be asked to compact its history."""
     return callable(getattr(session, "run_compaction", None))
 
 
 def is_openai_model_name(model: str) -> bool:
-    """Whether a name is one of OpenAI's models, which are the ones that `responses.compact` takes."""
+    """Return whether a name belongs to OpenAI's models, the only ones that `responses.compact` takes."""
     return _MODEL_NAME.match(model.strip()) is not None
 
 
@@ -63,25 +63,25 @@ def is_openai_model_name(model: str) -> bool:
 
 
 def is_user_message(item: Item) -> bool:
-    """Whether a person said it: a message, in either form, with the role of the user."""
+    """Return whether an item is a message of the user, in either form."""
     return item.get("role") == "user" and item.get("type", "message") == "message"
 
 
 def select_compaction_candidate_items(items: Iterable[Item]) -> list[Item]:
-    """What a compaction makes shorter: everything but user messages and earlier compactions."""
+    """Return the items that a compaction shortens: everything but user messages and earlier compactions."""
     return [item for item in items if not is_user_message(item) and item.get("type") != "compaction"]
 
 
 def default_should_trigger_compaction(context: dict[str, Any]) -> bool:
-    """Whether it is time: there are at least `DEFAULT_COMPACTION_THRESHOLD` candidates."""
+    """Return whether there are at least `DEFAULT_COMPACTION_THRESHOLD` candidates."""
     return len(context["compaction_candidate_items"]) >= DEFAULT_COMPACTION_THRESHOLD
 
 
 def resolve_mode(mode: CompactionMode, *, response_id: str | None, stored: bool | None, in_doubt: str) -> ResolvedMode:
-    """Where a compaction takes the history from: the items held here, or the chain that the server holds (D8).
+    """Choose the source of a compaction: the items held here, or the chain held by the server (D8).
 
-    `in_doubt` says why the chain may not hold what this session holds ("" if nothing is known against it): then
-    `auto` sends the items, and asking for the chain is refused.
+    `in_doubt` is the reason why the chain may differ from this session ("" if none is known): then `auto` sends the
+    items, and asking for the chain is refused.
     """
     if mode == "input":
         return "input"
@@ -106,7 +106,7 @@ def resolve_mode(mode: CompactionMode, *, response_id: str | None, stored: bool 
 
 
 def is_unknown_response(error: BaseException) -> bool:
-    """Whether a provider's error means that it does not have the response."""
+    """Return whether a provider's error means that it does not have the response."""
     body = getattr(error, "body", None)
     code = getattr(error, "code", None) or (body.get("code") if isinstance(body, dict) else None)
     return getattr(error, "status_code", None) == 404 or code == "previous_response_not_found"
@@ -116,10 +116,10 @@ def is_unknown_response(error: BaseException) -> bool:
 
 
 def split_open(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """The items that may be compacted, and those that open calls and approvals need, in order (C9).
+    """Split items into those for compaction, and those needed by open calls and approvals, in order (C9).
 
-    A call without its output keeps the reasoning it came from, the calls made in the same breath, and their outputs:
-    a provider accepts these only together. So does what a program made, and the program.
+    A call without its output keeps its reasoning, the adjacent calls, and their outputs: a provider accepts these only
+    together. The same holds for a program and the calls it made.
     """
     answers = pair(items)
     pinned: set[int] = set()
@@ -147,7 +147,7 @@ def split_open(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
 
 
 def _same_breath(items: Sequence[Item], place: int) -> list[int]:
-    """The calls around this one, and the reasoning before them."""
+    """Return the adjacent calls, and the reasoning before them."""
     first = last = place
     while first > 0 and is_call(items[first - 1]):
         first -= 1
@@ -159,9 +159,9 @@ def _same_breath(items: Sequence[Item], place: int) -> list[int]:
 
 
 def turn_boundary(items: Sequence[Item], keep_last: int) -> int:
-    """Where the last turns begin that together have at least `keep_last` items: a user message; 0 if there is none.
+    """Return the place of the user message with which at least `keep_last` last items begin; 0 if there is none.
 
-    What comes before may be summarised: no turn is cut in two.
+    The items before it may be summarised: no turn is cut in two.
     """
     for place in range(len(items) - keep_last, 0, -1):
         if place < len(items) and is_user_message(items[place]):
@@ -173,11 +173,11 @@ def turn_boundary(items: Sequence[Item], keep_last: int) -> int:
 
 
 def sanitised_output(output: Iterable[Any]) -> list[Item]:
-    """A compaction's output as items that can be stored and sent; refused before anything is replaced."""
+    """Convert a compaction's output to items for storing and sending; raises before anything is replaced."""
     items = [normalise(to_input_json(item)) for item in output]
     items = [_user_message(item) if is_user_message(item) else item for item in items]
     if not any(item.get("type") == "reasoning" for item in items):
-        # A provider takes an id for a reference to what it has stored, and refuses a message whose reasoning is gone.
+        # A provider takes an id for a reference to what it has stored, and refuses a message without its reasoning.
         items = [_without_id(item) if item.get("role") == "assistant" else item for item in items]
     return items
 
@@ -194,7 +194,7 @@ def _user_message(item: Item) -> Item:
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    """An image or a file as input takes it: without the fields that only come out, and with a source."""
+    """Convert an image or a file to its input form: with a source, and without output-only fields."""
     kind = part.get("type")
     if kind not in _SOURCES:
         return part
@@ -212,19 +212,19 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 
 
 class Restoration(NamedTuple):
-    """What to do with a plain session whose replacement failed half-way."""
+    """Way to repair a plain session whose replacement failed half-way."""
 
     verdict: Literal["old", "new", "add", "clear"]
-    """`old` or `new` stands whole; or the old is to be added from `start` on; or all is to be cleared first."""
+    """`old` or `new` is stored whole; or the old is to be added from `start` on; or all is to be cleared first."""
     start: int
-    """With `add`: the place in the old history to go on from. With `clear`: where in what was seen others begin."""
+    """With `add`: the place in the old history to continue from. With `clear`: where items of other writers begin."""
 
 
 def restoration(old: Sequence[bytes], new: Sequence[bytes], seen: Sequence[bytes]) -> Restoration:
-    """How to come from what is seen to the old history, once, keeping what others have added behind it.
+    """Decide how to restore the old history once, keeping items added behind it by other writers.
 
-    What is seen may be the old history with its beginning or its end cleared, a beginning of the new one, or nothing;
-    each followed by items of others.
+    The stored items may be the old history with its beginning or its end cleared, a beginning of the new one, or
+    nothing; each followed by items of other writers.
     """
     kept = count_equal(seen, old)
     if kept == len(old):

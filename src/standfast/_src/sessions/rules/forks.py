@@ -1,7 +1,7 @@
-"""Forking: a new session that continues from any position of the live history or of a kept generation (B6).
+"""Forking: a new session continues from any position of the live history or of a kept generation (B6).
 
-One step copies the items and what each writer is known to have written as of that point, so that a run that goes on in
-the fork is neither refused as a gap nor skipped as a repeat.
+One step copies the items and each writer's count as of that point, so that a run which continues in the fork is neither
+refused as a gap nor skipped as a repeat.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Recode = Callable[[Item], Item]
 
 
 class ForkStart(NamedTuple):
-    """Which rows, among those of which box, a fork begins with; and each writer's lowest number behind them."""
+    """Rows of a box with which a fork begins, and each writer's lowest number behind them."""
 
     box: int
     among: Sequence[Row]
@@ -49,7 +49,9 @@ def fork(
     lane: IdempotencySlot | None,
     by: str | None = None,
 ) -> Plan[None]:
-    """Make session `new`, which must be empty, continue from that position of session `name`; `by` is kept with it."""
+    """Make session `new`, which must be empty, continue from a position of session `name`; `by` is kept in its
+    origin.
+    """
 
     def decide(target: ReadAnswer) -> Plan[Decision[None]]:
         if new == name or target.mark or parse_generations(target):
@@ -76,7 +78,7 @@ def fork(
 
 
 def _copy_history(name: Name, found: ForkStart, recode: Recode | None) -> Arrange:
-    """The fork's history: ranges of the source's, unless each item is written anew."""
+    """Arrange the fork's history: ranges of the source's rows, or every item encoded again by `recode`."""
     if recode is not None:
         return Arrange([[(encode(recode(decode(row.data))), row.tagged()) for row in found.rows]])
     if len(found.rows) == len(found.among):
@@ -87,7 +89,7 @@ def _copy_history(name: Name, found: ForkStart, recode: Recode | None) -> Arrang
 
 
 def cut_at(sight: ReadAnswer, boxes: Boxes, at: Position | None) -> ForkStart:
-    """What a fork at that position begins with."""
+    """Return the rows with which a fork at this position begins."""
     live = sight.rows[0]
     if at is None or at.generation is None:
         box, rows, behind = 0, live, list[Row]()

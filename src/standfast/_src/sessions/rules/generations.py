@@ -1,13 +1,13 @@
-"""Replacing the front of a history, keeping what was replaced, putting it back (B3, B4).
+"""Replace the front of a history, keep the replaced rows, and put them back (B3, B4).
 
-A replaced front becomes a numbered generation. A row that stands in for a generation says so in its tag; one that does
-not was appended. So the history that restoring generation k gives is: its own rows, then all that was appended since,
-found in the later generations and in the present, in order, without the rows that stand in for k or a later one. Those
-of them that are live are displaced and become a generation in turn: undo can be undone. Generations are never changed
-by restoring. (Remembering a boundary per generation instead of a mark per row fails when nothing is replaced, by an
-empty head: the replacement of an earlier one is then behind the newest boundary.)
+A replaced front becomes a numbered generation. The tag of a row names the generation it replaces, if any; other rows
+were appended. So restoring generation k gives: its own rows, then all rows appended since, found in the later
+generations and in the present, in order, without the rows that replace k or a later one. The live ones among the latter
+are displaced and become a generation in turn: undo can be undone. Restoring never changes a generation. (Remembering a
+boundary per generation instead of a mark per row fails when nothing is replaced, by an empty head: the replacement of
+an earlier one is then behind the newest boundary.)
 
-Records that are no items are never moved into a generation: they stay in the history until cleared or repaired (A14).
+Corrupt records are never moved into a generation: they stay in the history until cleared or repaired (A14).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Boxes = Mapping[int, Sequence[Row]]
 
 
 class KeptGeneration(NamedTuple):
-    """What the session's cell says of one generation."""
+    """Entry of one generation in the session's cell."""
 
     number: int
     created: float
@@ -72,7 +72,7 @@ _decode_kept = msgspec.json.Decoder(list[KeptGeneration]).decode
 
 
 def parse_generations(sight: ReadAnswer) -> list[KeptGeneration]:
-    """The generations of the present incarnation, oldest first."""
+    """Parse the generations of the present incarnation, oldest first."""
     cell = sight.cells.get(GENERATIONS)
     return decode_cell(GENERATIONS, cell.value, _parse_generations_cell) if cell is not None and cell.alive else []
 
@@ -85,12 +85,12 @@ def _parse_generations_cell(value: bytes) -> list[KeptGeneration]:
 
 
 def encode_generations(kept: Sequence[KeptGeneration]) -> bytes:
-    """The session's cell that says this of its generations; who is left out where nobody said it."""
+    """Encode the session's list of generations; omit the author where unknown."""
     return json.dumps([one if one.by is not None else one[:3] for one in kept]).encode()
 
 
 def generation_numbers(sight: ReadAnswer) -> list[int]:
-    """The numbers of the kept generations, oldest first."""
+    """Return the numbers of the kept generations, oldest first."""
     return [one.number for one in parse_generations(sight)]
 
 
@@ -104,9 +104,10 @@ def read_with_generations(
     wanted: Callable[[ReadAnswer], Sequence[int]] = generation_numbers,
     first: ReadAnswer | None = None,
 ) -> Plan[tuple[ReadAnswer, dict[int, Sequence[Row]]]]:
-    """The live rows, those of the `wanted` generations (of `writer` alone, if one is given), and cells, of one instant.
+    """Read the live rows, those of the `wanted` generations (of `writer` alone, if given), and cells, all of one
+    instant.
 
-    Which generations there are is asked first, or was (`first`): rows that are read are many, and would be read twice.
+    The list of generations is read first (or given as `first`): rows are many, and would otherwise be read twice.
     """
     cells = (GENERATIONS, *cells)
     sight = first or (yield from look(ReadRequest(name, cells, times=True)))
@@ -119,7 +120,7 @@ def read_with_generations(
 
 
 def generations(name: Name) -> Plan[list[Generation]]:
-    """The kept generations, newest first."""
+    """Return the kept generations, newest first."""
     sight = yield from look(ReadRequest(name, cells=(GENERATIONS,), mark=False, times=True))
     return [
         Generation(id_of_generation(one.number, sight), as_time(one.created), one.item_count, one.by)
@@ -128,14 +129,14 @@ def generations(name: Name) -> Plan[list[Generation]]:
 
 
 def read_generation(name: Name, generation_id: str, report: Report) -> Plan[list[Item]]:
-    """The items of a kept generation."""
+    """Return the items of a kept generation."""
     few, of_it = Rows(limit=1), lambda sight: [number_of(name, sight, generation_id)]
     _, boxes = yield from read_with_generations(name, live=few, wanted=of_it)
     return [item for rows in boxes.values() for _, item in items_of(rows, report)]
 
 
 def number_of(name: Name, sight: ReadAnswer, generation_id: str) -> int:
-    """The number of a kept generation that callers know by its id."""
+    """Return the number of a kept generation by its public id."""
     for one in parse_generations(sight):
         if id_of_generation(one.number, sight) == generation_id:
             return one.number
@@ -146,13 +147,13 @@ def number_of(name: Name, sight: ReadAnswer, generation_id: str) -> int:
 
 
 def since(name: Name, generation_id: str, sight: ReadAnswer) -> list[int]:
-    """The numbers of that generation and of all that were kept after it."""
+    """Return the numbers of a generation and of all later ones."""
     wanted = number_of(name, sight, generation_id)
     return [number for number in generation_numbers(sight) if number >= wanted]
 
 
 def id_of_generation(number: int, sight: ReadAnswer) -> str:
-    """What callers know a generation by, in the incarnation that was seen."""
+    """Return the public id of a generation, in the incarnation of this read."""
     return f"{number}@{sight.epoch}"  # no two incarnations of a session share one
 
 
@@ -176,7 +177,7 @@ def replace(
 
 
 def arrange_replacement(live: Sequence[Row], end: int, encoded: Sequence[bytes], number: int) -> tuple[Arrange, int]:
-    """The history with items in place of the rows up to `end`, and how many items that makes generation `number`."""
+    """Arrange items in place of the rows up to `end`; also return the item count of the new generation `number`."""
     front = live if not live or live[-1].ref <= end else [row for row in live if row.ref <= end]
     faults = faulty(front)
     stay = ranges(0, front, lambda row: row.ref in faults) if faults else []
@@ -188,7 +189,9 @@ def arrange_replacement(live: Sequence[Row], end: int, encoded: Sequence[bytes],
 def restore(
     name: Name, generation_id: str, expect: Head | None, lane: IdempotencySlot | None, by: str | None = None
 ) -> Plan[Head]:
-    """Put a generation back in place of what replaced it; what that displaces becomes one, which keeps `by` (B4)."""
+    """Put a generation back in place of its replacement; the displaced rows become a generation with `by` as author
+    (B4).
+    """
 
     def decide(first: ReadAnswer) -> Plan[Decision[None]]:
         sight, boxes = yield from read_with_generations(
@@ -203,9 +206,9 @@ def restore(
 
 
 def arrange_restoration(live: Sequence[Row], boxes: Boxes, wanted: int, number: int) -> tuple[Arrange, int]:
-    """The history with generation `wanted` back in it, and how many items it displaces into generation `number`.
+    """Arrange the history with generation `wanted` back in it; also return how many items go to generation `number`.
 
-    `boxes` are the generations behind it: of its own rows nothing has to be known.
+    `boxes` are the generations behind it: its own rows need not be known.
     """
     later = {wanted, *boxes}
 
@@ -214,7 +217,7 @@ def arrange_restoration(live: Sequence[Row], boxes: Boxes, wanted: int, number: 
 
     rest = [row for row in live if not stands_in(row)]
     faults = faulty(rest)
-    # Corrupt records that stood before or among what is displaced stay in front, where they are.
+    # Corrupt records before or among the displaced rows stay in front, where they are.
     first = next((row.ref for row in rest if row.ref not in faults), None)
     parts: list[Range | Sequence[tuple[bytes, Tag]]] = [
         *ranges(0, live, lambda row: not stands_in(row) and (first is None or row.ref < first)),
@@ -223,7 +226,7 @@ def arrange_restoration(live: Sequence[Row], boxes: Boxes, wanted: int, number: 
     for n, rows in boxes.items():
         # appended once, then moved into a later generation
         parts += ranges(n, rows, lambda row: not stands_in(row), number)
-    behind = Range(0, after=live[-1].ref if live else None)  # whatever has come since this was looked at
+    behind = Range(0, after=live[-1].ref if live else None)  # rows appended since this read
     parts += ranges(0, live, lambda row: not stands_in(row) and first is not None and row.ref >= first)
     keep = ranges(0, live, stands_in)
     return Arrange([*parts, behind], number, keep), len(live) - len(rest)
@@ -240,13 +243,13 @@ def _build_change(
     expect: Head | None = None,
     by: str | None = None,
 ) -> KeyUpdate:
-    """The change that arranges rows and keeps one generation more, forgetting the oldest."""
+    """Build the change that arranges rows and keeps one generation more, forgetting the oldest."""
     kept = [*parse_generations(sight), KeptGeneration(arrange.box, sight.now, item_count, by)][-GENERATIONS_KEPT:]
     stay = {one.number for one in kept}
     return KeyUpdate(
         name,
         mark=None if expect is None else expect.value,
-        prefix=prefix,  # not the whole: those who append must not be able to starve a compaction
+        prefix=prefix,  # not the whole: appends must not be able to starve a compaction
         cells={GENERATIONS: value_of(sight, GENERATIONS), **cells},
         arrange=arrange._replace(forget=[number for number in _numbers(sight) if number not in stay]),
         put={GENERATIONS: encode_generations(kept)},
@@ -255,11 +258,11 @@ def _build_change(
 
 
 def next_number(sight: ReadAnswer) -> int:
-    """The number that the next generation will have."""
+    """Return the number of the next generation."""
     return max(_numbers(sight), default=0) + 1
 
 
 def _numbers(sight: ReadAnswer) -> list[int]:
-    """The boxes there are, those that another program's clear has left behind included."""
+    """Return the numbers of all boxes, including those left behind by another program's clear."""
     cell = sight.cells.get(GENERATIONS)
     return [] if cell is None else [one.number for one in decode_cell(GENERATIONS, cell.value, _parse_generations_cell)]

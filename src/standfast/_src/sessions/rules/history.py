@@ -1,11 +1,11 @@
-"""Reading, adding, popping, clearing: the rules of a history, each written once for every store.
+"""Rules of a history: read, add, pop and clear, each written once for every store.
 
-Every plan here looks, decides on what it saw, and then asks for one step whose conditions say what it saw. If the step
-is refused, somebody else was there in between: it looks again and decides again. So it never matters whether a plan is
-carried out in one transaction or in round trips with others writing in between, and it refuses before it writes.
+Every plan reads, decides on what it read, and then asks for one step whose conditions repeat what it read. A refused
+step means a concurrent write: the plan reads and decides again. So it never matters whether a plan runs in one
+transaction or in round trips between other writes, and it refuses before it writes.
 
-A record is an item if Python's `json` reads it as an object (A14). Only the rules decide that, never a store: records
-that are none are left where they are.
+A record is an item if Python's `json` reads it as an object (A14). Only the rules decide that, never a store: corrupt
+records are left in place.
 """
 
 from __future__ import annotations
@@ -56,23 +56,23 @@ IMPORTED = "imported"
 MOVING = "m/"
 BROUGHT = "b/"
 MEND = "x/"
-"""Begins the cell of a mend that is in force; it holds the mend's number among those of its session."""
+"""Prefix of the cell of a repair in force; the cell holds the repair's number among those of its session."""
 BRANCHES = "branches"
-"""Which branches an AdvancedSQLiteSession has."""
+"""Branches of an AdvancedSQLiteSession."""
 
 CELLS = (GENERATIONS, LEASE, ORIGIN, IMPORTED, BRANCHES)
-"""Every cell that a session has one of."""
+"""Cells that exist once in a session."""
 FAMILIES = (OPEN_RUN, WRITER, DIGESTS, LANE, USAGE, MOVING, BROUGHT, MEND)
-"""What the names of all other cells of a session begin with."""
+"""Prefixes of the names of all other cells of a session."""
 
 SEALED = b"\x02sealed\x00"
-"""Begins a cell of an encrypted session, as it is seen without the key."""
+"""First bytes of a cell of an encrypted session, as read without the key."""
 
 SEALED_ROW = b'{"__enc__":'
-"""Begins a row of one, as it is seen without the key; also one that the OpenAI Agents SDK has encrypted."""
+"""First bytes of an encrypted row, as read without the key; also of one that the OpenAI Agents SDK has encrypted."""
 
 UNOPENED = b"\x00unopened\x00"
-"""Begins what stands for a row that could not be opened: no JSON, so the rules leave it out and keep it (A14)."""
+"""First bytes of the substitute for a row that could not be opened: not JSON, so the rules skip and keep it (A14)."""
 
 KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
@@ -80,20 +80,20 @@ KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)
 # Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
 
 NOT_A_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, struct.error)
-"""What decoding raises for bytes that are something else than they should be."""
+"""Errors that decoding raises for unexpected bytes."""
 
 LATEST_S = 253402300799.0
 """The end of the year 9999: behind it Python has no time."""
 
 Report = Callable[[Row, str], None]
-"""Told of each record that is no item, wherever one is left out of a history."""
+"""Receives each corrupt record that is left out of a history."""
 
 WINDOW = 16
 # The least by which a look is widened that has found too few items among records that are none: it grows four times as
 # wide each time, so that a history full of broken records costs a few looks and not one for each of them.
 
 COUNTS_AT_ONCE = 256
-# How many writers a clear leaves with their count alone in the step that clears; the others follow, if there are more.
+# How many writers a clear leaves with their count alone in the step that clears; the rest follow, if there are more.
 # A step with thousands of conditions took PostgreSQL seconds.
 
 EVERY_AT_ONCE, EVERY_LOOKS_MAX = 256, 8
@@ -104,32 +104,32 @@ EVERY_AT_ONCE, EVERY_LOOKS_MAX = 256, 8
 
 
 def look(question: ReadRequest) -> Plan[ReadAnswer]:
-    """Ask for a look."""
+    """Yield a read request and return its answer."""
     sight = yield question
     assert isinstance(sight, ReadAnswer)
     return sight
 
 
 def commit(step: CommitRequest) -> Plan[Done | Refused]:
-    """Ask for a step."""
+    """Yield a step and return its outcome."""
     got = yield step
     assert isinstance(got, Done | Refused)
     return got
 
 
 def listing(kind: Kind, after: str | None, limit: int, labels: Mapping[str, str]) -> Plan[Sequence[Listed]]:
-    """Ask for a listing."""
+    """Yield a listing request and return its answer."""
     found = yield Listing(kind, after, limit, labels)
     assert not isinstance(found, ReadAnswer | Done | Refused | int)
     return found
 
 
 def every(kind: Kind, labels: Mapping[str, str]) -> Plan[list[Listed]]:
-    """Every name of a kind with these labels, newest change first, each once.
+    """Return every name of a kind with these labels, newest change first, each once.
 
-    A page is one instant, several are not: a name that is changed before its page is read moves to the front of the
-    listing, past the cursor, and is in no page. So the front is looked at again until nobody has come there unseen; not
-    for ever, because where new names keep coming there is always one more.
+    A page is one instant, several are not: a name that changes before its page is read moves to the front of the
+    listing, past the cursor, and is in no page. So the front is read again until it has no unseen name; not for ever,
+    because where new names keep arriving there is always one more.
     """
     found: dict[str, Listed] = {}
     for _ in range(EVERY_LOOKS_MAX):
@@ -152,9 +152,9 @@ def every(kind: Kind, labels: Mapping[str, str]) -> Plan[list[Listed]]:
 
 
 class IdempotencySlot(msgspec.Struct, frozen=True, gc=False):
-    """How a change is known again after its answer was lost: a cell, and what this change writes there.
+    """Identifies a change after a lost answer: a cell, and the token that the change writes there.
 
-    A lane is used by one change at a time. Stores that cannot lose an answer get none, and pay nothing.
+    A slot is used by one change at a time. Stores that cannot lose an answer get none, and pay nothing.
     """
 
     cell: str
@@ -162,7 +162,7 @@ class IdempotencySlot(msgspec.Struct, frozen=True, gc=False):
 
 
 def find_note(lane: IdempotencySlot | None, sight: ReadAnswer) -> bytes | None:
-    """What this change wrote beside its token, if it was done already; None if it was not."""
+    """Return the note next to this change's token, if the change was committed before; otherwise None."""
     if lane is None:
         return None
     cell = sight.cells.get(lane.cell)
@@ -170,7 +170,7 @@ def find_note(lane: IdempotencySlot | None, sight: ReadAnswer) -> bytes | None:
 
 
 def once(lane: IdempotencySlot | None, sight: ReadAnswer, change: KeyUpdate, note: bytes = b"") -> KeyUpdate:
-    """The change with what it is known by; it is done only if it was not done before."""
+    """Add a slot's token and condition to a change, so that it is committed once."""
     if lane is None:
         return change
     found = sight.cells.get(lane.cell)
@@ -179,13 +179,13 @@ def once(lane: IdempotencySlot | None, sight: ReadAnswer, change: KeyUpdate, not
 
 
 def value_of(sight: ReadAnswer, cell: str) -> bytes | None:
-    """The value of a cell that was looked at; None if there is none."""
+    """Return the value of a cell in a read; None if absent."""
     found = sight.cells.get(cell)
     return None if found is None else found.value
 
 
 def decode_cell(cell: str, value: bytes, decode: Callable[[bytes], T]) -> T:
-    """Decode what a cell holds. Raises CorruptRecordError, which names the cell, for what its rule has not written."""
+    """Decode a cell's value. Raises CorruptRecordError, which names the cell, for a value that no rule has written."""
     try:
         return decode(value)
     except NOT_A_VALUE as error:
@@ -196,14 +196,14 @@ def decode_cell(cell: str, value: bytes, decode: Callable[[bytes], T]) -> T:
 
 
 def time_in(value: object) -> float:
-    """A time of a cell that `as_time` can show; raises ValueError for what is none."""
+    """Return a time of a cell that `as_time` can show; raises ValueError for anything else."""
     if type(value) not in (int, float) or not 0 <= value <= LATEST_S:  # type: ignore[operator]  # a number, by then
         raise ValueError(f"{value!r} is no time")
     return float(value)  # type: ignore[arg-type]
 
 
 Decision = tuple[T, CommitRequest]
-"""What a rule makes of what was seen: its result, and the step that has to be done for it (none: nothing has)."""
+"""A rule's decision on a read: its result, and the step that must be committed for it (empty: nothing)."""
 
 
 def until_done(
@@ -211,10 +211,10 @@ def until_done(
     decide: Callable[[ReadAnswer], Decision[T] | Plan[Decision[T]]],
     lane: IdempotencySlot | None = None,
 ) -> Plan[tuple[T, Head]]:
-    """Look, decide and ask for the step until one is done: what was decided then, and where the history ends.
+    """Read, decide and commit until a step succeeds; return the decision's result and the head.
 
-    A decision that has to look further is a plan itself. In its lane each attempt leaves its number: one that was done
-    after all, though its answer was lost, is known by it, and what was decided then is the result.
+    A decision that reads further is a plan itself. In its slot each attempt leaves its number: an attempt that was
+    committed, though its answer was lost, is recognized by it, and its result is returned.
     """
     if lane is not None:
         asked = msgspec.structs.replace(asked, cells=(*asked.cells, lane.cell))
@@ -236,12 +236,12 @@ def until_done(
 
 
 def usage_cell(number: int, run_id: str) -> str:
-    """Where the costs of a run's replies behind the first `number` of them are kept (B15)."""
+    """Return the cell with the costs of a run's replies behind its first `number` (B15)."""
     return f"{USAGE}{number:08d}/{run_id}"
 
 
 def usage_in_cells(sight: ReadAnswer) -> Iterator[tuple[int, str, bytes]]:
-    """The costs among a session's cells: behind how many replies, of which run, and what is kept of them."""
+    """Yield the costs among a session's cells: reply number, run id, and the stored value."""
     for cell, found in sorted(sight.cells.items()):
         if cell.startswith(USAGE) and found.alive:
             number, _, run_id = cell[len(USAGE) :].partition("/")
@@ -252,7 +252,7 @@ def usage_in_cells(sight: ReadAnswer) -> Iterator[tuple[int, str, bytes]]:
 
 
 def fault_of(row: Row) -> str:
-    """Why a record is no item; "" if it is one."""
+    """Return the reason why a record is not an item; "" for an item."""
     try:
         decode(row.data)
     except CorruptJSON as fault:
@@ -261,14 +261,14 @@ def fault_of(row: Row) -> str:
 
 
 def faulty(rows: Sequence[Row]) -> dict[int, str]:
-    """The refs of those records that are no items, with the reason."""
+    """Return the refs of corrupt records, with the reason of each."""
     if are_items([row.data for row in rows]):  # all at once, because nearly always there is none
         return {}
     return {row.ref: fault for row in rows if (fault := fault_of(row))}
 
 
 def items_of(rows: Sequence[Row], report: Report) -> list[tuple[Row, Item]]:
-    """The rows that are items, with what they hold; the others are reported."""
+    """Return the rows that are items, decoded; report corrupt rows."""
     try:
         if len(rows) == 1:  # a pop: half of the time
             return [(rows[0], decode(rows[0].data))]
@@ -282,11 +282,11 @@ def items_of(rows: Sequence[Row], report: Report) -> list[tuple[Row, Item]]:
 
 
 def ignore_fault(row: Row, fault: str) -> None:
-    """A `Report` for those who read a history beside whoever reports what is no item."""
+    """Ignore a corrupt record: a `Report` for a second reader of a history whose faults are already reported."""
 
 
 def ranges(box: int, rows: Sequence[Row], wanted: Callable[[Row], bool], replaces: int | None = None) -> list[Range]:
-    """Those rows of a box that are wanted, as few ranges as they need."""
+    """Return the wanted rows of a box as few ranges."""
     found: list[Range] = []
     before: int | None = None
     after, upto = before, before  # of the range that is being made
@@ -304,7 +304,7 @@ def ranges(box: int, rows: Sequence[Row], wanted: Callable[[Row], bool], replace
 
 
 def get_items(name: Name, limit: int | None, report: Report) -> Plan[list[Item]]:
-    """All items, or the latest `limit` (A1, A2)."""
+    """Return all items, or the latest `limit` (A1, A2)."""
     if limit == 0:
         return []
     sight = yield ReadRequest(name, rows=(Rows(limit=limit),), only_data=True, mark=False)
@@ -319,7 +319,9 @@ def get_items(name: Name, limit: int | None, report: Report) -> Plan[list[Item]]
 def latest(
     name: Name, before: int | None, limit: int | None, report: Report
 ) -> Plan[tuple[list[tuple[Row, Item]], ReadAnswer]]:
-    """The latest `limit` items with a ref below `before`, however many other records stand among them; one instant."""
+    """Return the latest `limit` items with a ref below `before`, skipping any number of corrupt records; one
+    instant.
+    """
     window = None if limit is None else limit
     while True:
         sight = yield from look(ReadRequest(name, rows=(Rows(before=before, limit=window, tags=False),)))
@@ -331,7 +333,7 @@ def latest(
 
 
 def page(name: Name, before: str | None, limit: int, report: Report) -> Plan[Page]:
-    """The `limit` items before a cursor, and the cursor of the page before them (B8)."""
+    """Return the `limit` items before a cursor, and the cursor of the page before them (B8)."""
     end = None if before is None else _cursor(before)
     found, sight = yield from latest(name, end, limit + 1, report)  # one more tells whether there is another page
     if end is not None and not found and sight.mark:
@@ -357,7 +359,7 @@ def _cursor(text: str) -> int:
 
 
 def head(name: Name) -> Plan[Head]:
-    """Where the history ends (B2)."""
+    """Return where the history ends (B2)."""
     sight = yield from look(ReadRequest(name))
     return Head(sight.mark)
 
@@ -369,18 +371,18 @@ def check_head(name: Name, expected: Head | None, sight: ReadAnswer) -> None:
 
 
 def moved(name: Name, expected: Head, sight: ReadAnswer) -> SessionConflictError:
-    """The error of such a change."""
+    """Build the error for a change that expected another history."""
     found = Head(sight.mark)
     return SessionConflictError(
         f"session {name.id!r} is at {found} and {expected} was expected",
-        "Somebody else wrote to it: reload it and try again.",
+        "Another writer changed it: reload it and try again.",
         expected=expected,
         actual=found,
     )
 
 
 def info(name: Name) -> Plan[SessionInfo | None]:
-    """When the session was made and changed (A16)."""
+    """Return the creation and change times of the session (A16)."""
     sight = yield from look(ReadRequest(name, mark=False, times=True))
     if sight.created is None or sight.updated is None:
         return None
@@ -388,26 +390,26 @@ def info(name: Name) -> Plan[SessionInfo | None]:
 
 
 def as_time(seconds: float) -> datetime:
-    """A store's time as the public one."""
+    """Convert a store's time to a public one."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def list_sessions(after: str | None, limit: int) -> Plan[SessionPage]:
-    """Sessions, newest change first (B9)."""
+    """Return sessions, newest change first (B9)."""
     found = yield from listing("session", after, limit + 1, {})
     shown = [SessionInfo(one.id, as_time(one.created), as_time(one.updated)) for one in found[:limit]]
     return SessionPage(shown, found[limit - 1].cursor if 0 < limit < len(found) else None)
 
 
 def count_sessions() -> Plan[int]:
-    """How many sessions there are."""
+    """Return the number of sessions."""
     number = yield Count("session")
     assert isinstance(number, int)
     return number
 
 
 def corrupt_records(name: Name) -> Plan[list[CorruptRecord]]:
-    """Every record that is no item, oldest first (A14)."""
+    """Return every corrupt record, oldest first (A14)."""
     sight = yield from look(ReadRequest(name, rows=(Rows(tags=False),)))
     return _corrupt(sight.rows[0])
 
@@ -418,7 +420,7 @@ def _corrupt(rows: Sequence[Row]) -> list[CorruptRecord]:
 
 
 def repair(name: Name, lane: IdempotencySlot | None) -> Plan[list[CorruptRecord]]:
-    """Remove the records that are no items, and give them back."""
+    """Remove the corrupt records and return them."""
 
     def decide(sight: ReadAnswer) -> Decision[list[CorruptRecord]]:
         removed = _corrupt(sight.rows[0])
@@ -433,19 +435,19 @@ def repair(name: Name, lane: IdempotencySlot | None) -> Plan[list[CorruptRecord]
 
 
 class Add(msgspec.Struct, frozen=True, gc=False):
-    """Makes the plan of `add`. Without a lane it looks at nothing, so a store in this process needs no plan for it."""
+    """Makes the plan of `add`. Without a slot the plan reads nothing, so a store in this process needs no plan."""
 
     name: Name
     encoded: Sequence[bytes]
     lane: IdempotencySlot | None
 
     def __call__(self) -> Plan[None]:
-        """The plan, from its start."""
+        """Return a new plan."""
         return add(self.name, self.encoded, self.lane)
 
 
 def add(name: Name, encoded: Sequence[bytes], lane: IdempotencySlot | None) -> Plan[None]:
-    """Append a batch of nobody in particular, whole or not at all (A5); an empty one is not asked for (A7)."""
+    """Append a batch without a writer, whole or not at all (A5). The caller skips empty batches (A7)."""
     change = KeyUpdate(name, push=NewRows(encoded), touch=True)
     while True:
         known = change
@@ -463,14 +465,16 @@ def add(name: Name, encoded: Sequence[bytes], lane: IdempotencySlot | None) -> P
 
 
 class Popped(NamedTuple):
-    """A removed row, and what was seen with it: that tells later whether its place is still there."""
+    """A removed row with the read that found it. The read tells later whether the row's place still exists."""
 
     row: Row
     sight: ReadAnswer
     item: Item
 
     def is_of(self, sight: ReadAnswer) -> bool:
-        """Whether it came from this incarnation. One that only another program has written to has no epoch yet."""
+        """Return whether the row came from this incarnation. A session written only by another program has no epoch
+        yet.
+        """
         then = self.sight
         is_same = sight.epoch == then.epoch if then.epoch else sight.created == then.created
         return is_same and sight.created is not None
@@ -480,7 +484,7 @@ _NEWEST = (Rows(limit=1),)
 
 
 def pop(name: Name, report: Report, lane: IdempotencySlot | None) -> Plan[Popped | None]:
-    """Remove the newest item; records behind it that are none stay where they are (A11, A14)."""
+    """Remove the newest item; corrupt records behind it stay (A11, A14)."""
     window = 1
     tried: dict[bytes, Popped] = {}
     while True:
@@ -515,11 +519,11 @@ def clear(
     count_alone: Callable[[Cell], bytes] | None,
     lane: IdempotencySlot | None,
 ) -> Plan[None]:
-    """Remove everything stored for this id, saved runs that nobody holds included (A12).
+    """Remove everything stored for this id, including saved runs that no worker holds (A12).
 
-    `keeps_run` says of an open run, by the cell the session has for it, whether it is under way and keeps its record.
-    `count_alone` gives what is left of a writer's cell (None: all of it): by its digests one could still find out what
-    was said. It is another value, so a process that remembers the digests is refused, and does not store them again.
+    `keeps_run` returns for an open run, by its cell on the session, whether it is under way and keeps its record.
+    `count_alone` reduces a writer's cell to its count (None: the cell stays whole): its digests would still reveal what was said.
+    The value differs, so a process that remembers the digests is refused, and does not store them again.
     """
 
     prefixes, has_more = (OPEN_RUN,) if count_alone is None else (OPEN_RUN, WRITER), False
@@ -542,7 +546,7 @@ def clear(
     yield from until_done(ReadRequest(name, cells=(LEASE,), prefixes=prefixes), decide, lane)
     while has_more:
         sight = yield from look(ReadRequest(name, prefixes=(WRITER,), mark=False))
-        # Only of what was cleared: a writer may have begun anew since.
+        # Only of what was cleared: a writer may have started over since.
         counts = [one for one in _counts_alone(sight, count_alone).items() if not sight.cells[one[0]].alive]
         has_more = False
         for first in range(0, len(counts), COUNTS_AT_ONCE):
@@ -552,7 +556,7 @@ def clear(
 
 
 def _counts_alone(sight: ReadAnswer, count_alone: Callable[[Cell], bytes] | None) -> dict[str, bytes]:
-    """What is left of each writer's cell, of those that hold more than a count."""
+    """Return the reduced cell of each writer whose cell holds more than a count."""
     if count_alone is None:
         return {}
     found: dict[str, bytes] = {}
@@ -564,5 +568,5 @@ def _counts_alone(sight: ReadAnswer, count_alone: Callable[[Cell], bytes] | None
 
 
 def runs_of(name: Name) -> Plan[list[str]]:
-    """Every saved run of a session, newest change first, those that ended long ago included."""
+    """Return the ids of all saved runs of a session, newest change first, however long ago they ended."""
     return [one.id for one in (yield from every("run", {"session": name.id}))]

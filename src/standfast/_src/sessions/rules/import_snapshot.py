@@ -1,7 +1,7 @@
-"""Bringing a session that was read elsewhere to a store: whole, in one step, or not at all.
+"""Import a session that was read elsewhere: whole, in one step, or not at all.
 
-The step says what it relies on: that the session is not there yet, or is still what an earlier step of the same copy
-has made of it. So a target that broke off is as it was before, and repeating the copy finishes it.
+The conditions of the step are that the session does not exist yet, or is still what an earlier step of the same copy
+made of it. So an interrupted import leaves the target unchanged, and repeating the copy finishes it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from standfast._src.sessions.rules.snapshot import MOVED, ImportNote, Picture, R
 from standfast._src.sessions.storage import KeyUpdate, Load, Name, Plan, ReadAnswer, ReadRequest
 
 Mode = Literal["whole", "rest", "anew", "runs"]
-"""What is brought: everything; what has come behind; everything, in place of an earlier copy; only runs."""
+"""Part to import: everything; only newer rows; everything, in place of an earlier copy; only runs."""
 
 
 class Brought(NamedTuple):
-    """What a step has done: where the history ends now, and the ids of runs that could still act and are there now."""
+    """Outcome of an import: the new end of the history, and the ids of moved runs that are there now."""
 
     mark: str
     moved: tuple[str, ...]
 
 
 class Cargo(NamedTuple):
-    """What is to be brought, and what the target had when it was looked at (None: no such session)."""
+    """A session to import, and the target as read (None: absent)."""
 
     seen: Picture
     moved: Sequence[RunPicture]
@@ -54,7 +54,7 @@ class Cargo(NamedTuple):
 
 
 def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
-    """Do it; None if the target is no longer as it was looked at."""
+    """Import the session; return None if the target has changed since it was read."""
     there = cargo.there
     cells = (GENERATIONS, IMPORTED, LEASE)
     moved = tuple(run.run_id for run in cargo.moved)
@@ -99,7 +99,7 @@ def _refuse_held(name: Name, sight: ReadAnswer) -> None:
     if not held.is_over(sight.now):
         raise SessionBusyError(
             f"session {name.id!r} of the target is held by {held.holder or 'a run'}",
-            "Repeat this when it has been given up; Store.unlock() takes it away from a worker that is gone.",
+            "Repeat this when the holder has released it; Store.unlock() takes it from a worker that has crashed.",
             holder=held.holder,
             since=as_time(held.taken or held.since),
         )
@@ -116,7 +116,7 @@ def _load(cargo: Cargo) -> Load | None:
 
 
 def cells_of(seen: Picture) -> dict[str, bytes | None]:
-    """The cells that a session of that picture has."""
+    """Return the cells of a session for a snapshot."""
     put: dict[str, bytes | None] = {}
     for writer, known in seen.writers.items():
         put |= known.cells(writer)
@@ -135,7 +135,7 @@ def cells_of(seen: Picture) -> dict[str, bytes | None]:
 
 
 def _runs_step(cargo: Cargo, come: Sequence[RunPicture]) -> Plan[list[KeyUpdate]]:
-    """The changes that bring the runs: those that have ended, and those that are moved here."""
+    """Return the changes that import the runs, ended and moved."""
     there = {} if cargo.there is None else {run.run_id: run for run in cargo.there.runs}
     ended = [] if cargo.mode == "runs" else list(cargo.seen.runs)
     step: list[KeyUpdate] = []
@@ -166,18 +166,18 @@ def _run_change(run: RunPicture, head: bytes | None) -> KeyUpdate:
 
 
 def run_head(run_id: str) -> Plan[tuple[bytes | None, Mapping[str, str]]]:
-    """What the store has under a run's id: its head, and its labels."""
+    """Return the stored head and the labels of a run's id."""
     sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), mark=False, times=True))
     return value_of(sight, HEAD), sight.labels
 
 
 def is_moved_from(labels: Mapping[str, str], session_id: str) -> bool:
-    """Whether these are the labels of what is left of a run of this session that was moved away: it may come back."""
+    """Return whether labels are the remainder of a run of this session after its move: the run may come back."""
     return MOVED in labels and labels.get("session") == session_id
 
 
 def build_run_id_taken_error(run_id: str) -> RunStateError:
-    """The error for a run whose id another one has."""
+    """Build the error for a run whose id belongs to another run in the target."""
     return RunStateError(
         f"the target has another run {run_id!r}, so the session's own cannot be brought; nothing was changed",
         "Delete or rename that run, or bring the session to another store.",

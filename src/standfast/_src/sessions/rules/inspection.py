@@ -1,8 +1,8 @@
-"""The rules of looking into a store: records, search, who holds a session, where it came from, what it cost (B11-B15).
+"""Rules for inspecting a store: records, search, lease holder, origin and cost (B11-B15).
 
-Nothing here changes anything. A cursor names a row and, in a few characters, the incarnation and the generations it was
-seen under: after a replace, an undo or a clear every row is another one, and a cursor of before is refused by name
-rather than answered with what the caller has seen already.
+Nothing here writes. A cursor names a row and, in a few characters, the incarnation and the generations it was read
+under. After a replace, an undo or a clear every row is another one: an earlier cursor is then refused instead of
+answered with records that the caller has seen already.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ WINDOW = 256
 # Rows that a search reads at once: enough that a look's own cost does not count, few enough to stay in memory.
 
 LOOKED_AT_MAX = 20_000
-# Rows that one call of a search looks at before it gives back what it has: whoever asks can stop, show progress or go
-# on, and no transaction stays open for long.
+# Rows that one call of a search reads before it returns its hits so far: the caller can stop, show progress or
+# continue, and no transaction stays open for long.
 
 FIRST_ROWS = 8
 # How many of a history's first records are looked at for its first words: instructions may come before a person's.
 
 
 class Place(NamedTuple):
-    """A cursor, taken apart: a row, and what it was seen under."""
+    """A parsed cursor: a row, and the incarnation and generations it was read under."""
 
     ref: int
     epoch: str
     generations: str
 
     def text(self) -> str:
-        """The cursor."""
+        """Encode the cursor."""
         return f"{self.ref}.{self.epoch or '-'}.{self.generations or '-'}"
 
 
 def place_in(sight: ReadAnswer, ref: int) -> Place:
-    """The place of a row that was just seen."""
+    """Return the place of a row of this read."""
     return Place(ref, _short(sight.epoch.encode()), _short(value_of(sight, GENERATIONS) or b""))
 
 
@@ -77,7 +77,7 @@ def _short(value: bytes) -> str:
 
 
 def read_cursor(text: str) -> Place:
-    """What a cursor says; raises NotFoundError for anything else."""
+    """Parse a cursor; raises NotFoundError for anything else."""
     parts = text.split(".") if isinstance(text, str) else []
     if text == "":
         return Place(0, "", "")
@@ -103,7 +103,7 @@ def check_place(name: Name, place: Place, sight: ReadAnswer) -> None:
 
 
 def records(name: Name, before: str | None, after: str | None, limit: int) -> Plan[RecordPage]:
-    """A page of records, in time proportional to the page (B11)."""
+    """Return a page of records, in time proportional to the page (B11)."""
     if after is not None:
         place = read_cursor(after)
         wanted = Rows(after=place.ref, limit=limit + 1, times=True)
@@ -147,7 +147,7 @@ def _record(row: Row, at: float | None, sight: ReadAnswer) -> Record:
 
 
 class Needle(NamedTuple):
-    """The words to look for: as they are compared, and, where no item can hold them without it, as bytes."""
+    """Words to search for: as compared, and, if every item with them must contain it, as bytes."""
 
     words: str
     in_bytes: bytes | None
@@ -164,14 +164,16 @@ class Needle(NamedTuple):
 
 
 def needle_of(text: str) -> Needle:
-    """What to look for. JSON may escape what is not ASCII, and any white space will do: only reading tells."""
+    """Prepare the words of a search. JSON may escape characters outside ASCII, and white space varies: only decoding
+    decides.
+    """
     words = " ".join(text.split())
     longest = max((part for part in words.split(" ") if part.isascii() and part.isalnum()), key=len, default="")
     return Needle(words, longest.lower().encode() or None)
 
 
 def search(name: Name, text: str, before: str | None, limit: int) -> Plan[SearchPage]:
-    """The newest records of one session that hold these words; costs what it looks at (B13)."""
+    """Return the newest records of one session that contain the words; the cost is that of the records read (B13)."""
     needle = needle_of(text)
     place = None if before is None else read_cursor(before)
     hits, end, _ = yield from _search_history(name, needle, place, limit, LOOKED_AT_MAX)
@@ -181,7 +183,7 @@ def search(name: Name, text: str, before: str | None, limit: int) -> Plan[Search
 def _search_history(
     name: Name, needle: Needle, place: Place | None, limit: int, budget: int
 ) -> Plan[tuple[list[Hit], Place | None, int]]:
-    """Hits before a place, where to go on (None: at the beginning), and how many records were looked at."""
+    """Return hits before a place, where to continue (None: at the beginning), and how many records were read."""
     hits: list[Hit] = []
     looked_at = 0
     before = None if place is None else place.ref
@@ -208,7 +210,7 @@ def _search_history(
 
 
 def _line(needle: Needle, row: Row) -> str:
-    """The line around the words in a record; "" if it does not hold them."""
+    """Return the line around the words in a record; "" if it does not contain them."""
     if not needle.may_be_in(row.data):
         return ""
     try:
@@ -218,21 +220,21 @@ def _line(needle: Needle, row: Row) -> str:
 
 
 def _find_write_time(name: Name, row: Row) -> Plan[float | None]:
-    """When a row was written; None where that is not known, or it has gone since."""
+    """Return the write time of a row; None if unknown, or if the row was removed since."""
     wanted = Rows(before=row.ref + 1, limit=1, times=True)
     sight = yield from look(ReadRequest(name, rows=(wanted,), mark=False))
     return sight.times[0][0] if sight.rows[0] and sight.rows[0][0].ref == row.ref else None
 
 
 def search_all(text: str, after: str | None, limit: int) -> Plan[SearchPage]:
-    """The same in every session of the store, those changed last first (B13)."""
+    """Search every session of the store, the latest changed first (B13)."""
     needle, budget = needle_of(text), LOOKED_AT_MAX
     listed, resume, place = _read_store_cursor(after)
     hits: list[Hit] = []
     while True:
         some = yield from listing("session", listed, WINDOW, {})
         for one in some:
-            # The listing may have moved since: whoever was changed meanwhile stands before the cursor now.
+            # The listing may have moved since: a session changed meanwhile is before the cursor now.
             at = read_cursor(place) if resume == one.id and place is not None else None
             found, end, count = yield from _search_history(
                 Name("session", one.id), needle, at, limit - len(hits), budget
@@ -254,7 +256,7 @@ def _store_cursor(listed: str | None, session_id: str | None, place: str | None)
 
 
 def _read_store_cursor(text: str | None) -> tuple[str | None, str | None, str | None]:
-    """How far a search of a whole store has come: the listing before a session, that session, the place in it."""
+    """Parse the cursor of a store-wide search: the listing before a session, that session, the place in it."""
     if text is None:
         return None, None, None
     try:
@@ -267,7 +269,7 @@ def _read_store_cursor(text: str | None) -> tuple[str | None, str | None, str | 
 
 
 def holder(name: Name) -> Plan[Holder | None]:
-    """Who holds the lease, by the store's clock; None if nobody does, or its time is over (B14)."""
+    """Return the holder of the lease, by the store's clock; None without a holder, or after its expiry (B14)."""
     sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
     held = lease_state_in(sight)
     if held.is_over(sight.now):
@@ -278,7 +280,7 @@ def holder(name: Name) -> Plan[Holder | None]:
 
 
 def origin(name: Name) -> Plan[Origin | None]:
-    """What the session was forked from (B14)."""
+    """Return the session and position from which the session was forked (B14)."""
     sight = yield from look(ReadRequest(name, cells=(ORIGIN,), mark=False))
     cell = sight.cells.get(ORIGIN)
     if cell is None or not cell.alive or cell.value.startswith(SEALED):
@@ -288,9 +290,9 @@ def origin(name: Name) -> Plan[Origin | None]:
 
 
 def origin_in(value: bytes) -> Sequence[Any]:
-    """What a session's cell says of where it came from: session, index, generation, time, and who where that is said.
+    """Decode a session's origin cell: session, index, generation, time, and the author if known.
 
-    Raises ValueError for what is no such cell.
+    Raises ValueError for any other value.
     """
     found = decode_value(value)
     if not isinstance(found, list):
@@ -302,7 +304,7 @@ def origin_in(value: bytes) -> Sequence[Any]:
 
 
 def costs_in(value: bytes) -> tuple[float, list[Item]]:
-    """What a cell of usage holds: when it was kept, and what each reply cost. Raises ValueError for what is none."""
+    """Decode a usage cell: its time, and the cost of each reply. Raises ValueError for any other value."""
     at, requests = msgspec.convert(decode_value(value), tuple[float, list[dict[str, Any]]])
     for one in requests:
         cost_in(one)
@@ -310,17 +312,17 @@ def costs_in(value: bytes) -> tuple[float, list[Item]]:
 
 
 def usage(name: Name) -> Plan[list[RunUsage]]:
-    """What each run of the session cost, oldest first (B15)."""
+    """Return the cost of each run of the session, oldest first (B15)."""
     sight = yield from look(ReadRequest(name, prefixes=(USAGE,), mark=False))
     return usage_in(sight)
 
 
 def usage_in(sight: ReadAnswer) -> list[RunUsage]:
-    """The costs that a session's cells tell."""
+    """Collect the costs in a session's cells."""
     runs: dict[str, tuple[float, list[RequestCost]]] = {}
     for _, run_id, kept in usage_in_cells(sight):  # in the order of their numbers
         if kept.startswith(SEALED):
-            continue  # and this one has no key: whoever has one reads it
+            continue  # and this one has no key: a session with the key reads it
         at, requests = decode_cell(USAGE, kept, costs_in)
         latest, costs = runs.get(run_id, (at, []))
         costs += [cost_in(one) for one in requests]
@@ -330,7 +332,7 @@ def usage_in(sight: ReadAnswer) -> list[RunUsage]:
 
 
 def cost_in(given: Item) -> RequestCost:
-    """What one reply cost, as it is kept."""
+    """Decode the stored cost of one reply."""
     return RequestCost(
         given["turn"],
         Usage.from_json(given["usage"]),
@@ -344,7 +346,7 @@ def cost_in(given: Item) -> RequestCost:
 
 
 class ListedSession(NamedTuple):
-    """What a listing shows of one session."""
+    """Entry of a session in a listing."""
 
     session_id: str
     created: float
@@ -358,10 +360,10 @@ class ListedSession(NamedTuple):
 def list_seen(
     after: str | None, limit: int, prefix: str, since: datetime | None, *, details: bool
 ) -> Plan[tuple[list[ListedSession], str | None]]:
-    """Sessions whose ids begin so and that were changed since, newest change first, as people want to see them.
+    """Return sessions by id prefix and change time, newest change first, with the details that people want.
 
-    With the cursor of the next page. By the store's own order: it ends at the first that is older, so that a page costs
-    what it shows. A prefix is looked for by walking through the listing.
+    With the cursor of the next page. In the store's own order: the listing ends at the first session that is older, so
+    that a page costs what it shows. A prefix is found by walking through the listing.
     """
     found: list[ListedSession] = []
     size = WINDOW if prefix else min(WINDOW, limit + 1)
@@ -380,7 +382,9 @@ def list_seen(
 
 
 def seen(session_id: str, created: float, updated: float, *, details: bool) -> Plan[ListedSession]:
-    """One session as a listing shows it; the count costs what the history is long, where the store has to count."""
+    """Return a session's entry in a listing. The count costs the length of the history, where the store has to
+    count.
+    """
     if not details:
         return ListedSession(session_id, created, updated, None, None, ())
     name = Name("session", session_id)

@@ -1,12 +1,13 @@
 """Leases: at most one holder per session, across processes, by the store's own clock (B7).
 
-A lease is one cell of the session. Its number only grows: giving up, lapsing and clearing leave it, so a write that
-carries a lower one is refused in its own step, whatever its holder believes. It says since when it is held and for how
-long, not until when: a clock that was ahead and went back could keep an end in the far future alive, but a beginning in
-the future is plainly wrong, and whoever waits sees by their own clock that the record has not changed for its time.
+A lease is one cell of the session. Its number is a fencing token and only grows: release, expiry and clear keep it, so
+a write with a lower number is refused in its own step, whatever its holder believes. The cell has the beginning and the
+length of the lease, not its end: a clock that was ahead and went back could keep an end in the far future alive, but a
+beginning in the future is plainly wrong, and a waiter sees by its own clock that the record has not changed for its
+time.
 
-Those who wait leave a ticket in the cell, in the order they came. A ticket lapses with its waiter, and nobody who came
-later, or came without waiting, gets the lease before a ticket that has not.
+Waiters leave a ticket in the cell, in the order of arrival. A ticket expires with its waiter. No later arrival, and
+none that does not wait, gets the lease before a live ticket.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from standfast._src.sessions.rules.history import (
 from standfast._src.sessions.storage import Done, KeyUpdate, Name, Plan, ReadAnswer, ReadRequest
 
 TICKET_S = 3.0
-# How long a waiter may be silent before others are served; it writes again after a third of that.
+# How long a waiter may be silent before the next one is served; it writes again after a third of that.
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """Somebody who waits, and when they last said so."""
+    """A waiter, and the time of its last sign of life."""
 
     id: str
     at: float
 
     def has_lapsed(self, now: float) -> bool:
-        """Whether its waiter has been silent for too long, or wrote by a clock that has gone back since."""
+        """Return whether the waiter has been silent for too long, or its clock was set back since."""
         return not 0 <= now - self.at <= TICKET_S
 
 
 class LeaseState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the cell of a session's lease says. A `ttl_s` of 0: nobody holds it."""
+    """The cell of a session's lease. A `ttl_s` of 0: the lease is free."""
 
     number: int = 0
     nonce: str = ""
@@ -61,7 +62,7 @@ class LeaseState(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it was taken; `since` is when it was last renewed."""
 
     def is_over(self, now: float) -> bool:
-        """Whether nobody holds it any more, by the store's clock."""
+        """Return whether the lease is free by the store's clock."""
         return not self.ttl_s or not 0 <= now - self.since < self.ttl_s
 
 
@@ -78,7 +79,7 @@ def _lease_in(value: bytes) -> LeaseState:
 
 
 def lease_state_in(sight: ReadAnswer) -> LeaseState:
-    """What a session's lease cell says; it outlives a clear, so whether it is alive does not matter."""
+    """Parse a session's lease cell. The cell outlives a clear, so a dead cell counts as well."""
     value = value_of(sight, LEASE)
     return LeaseState() if value is None else decode_cell(LEASE, value, _lease_in)
 
@@ -87,20 +88,23 @@ def lease_state_in(sight: ReadAnswer) -> LeaseState:
 
 
 class Fence(NamedTuple):
-    """What a write under a lease carries. The nonce notices numbers that began anew: in a store that was restored, or
-    after an expiry."""
+    """Fencing token of a write under a lease. The nonce detects numbers that started over: in a restored store, or
+    after an expiry.
+    """
 
     number: int
     nonce: str = ""
 
 
 def lost_lease(name: Name, fence: Fence | None, sight: ReadAnswer) -> LeaseLostError | None:
-    """What a write is refused with under a lease that somebody else has taken since (B7); None if nobody has."""
+    """Return the error for a write under a lease that another holder has taken since (B7); None if the lease is
+    intact.
+    """
     if fence is None:
         return None
     held = lease_state_in(sight)
-    # A higher number than the store's is no better than a lower one if somebody else holds it: after an expiry, or in a
-    # store that was restored, numbers begin anew. Only where there is none at all has nobody taken it.
+    # A higher number than the store's is as bad as a lower one if another worker holds the lease: after an expiry, or
+    # in a restored store, numbers start over. Only a store without any number shows that the lease was not taken.
     is_other = held.number > 0 and fence.nonce not in ("", held.nonce)
     if fence.number < held.number or is_other:
         return LeaseLostError(
@@ -111,7 +115,7 @@ def lost_lease(name: Name, fence: Fence | None, sight: ReadAnswer) -> LeaseLostE
 
 
 def check_fence(name: Name, fence: Fence | None, sight: ReadAnswer) -> dict[str, bytes | None]:
-    """What must still be so when a write under a lease is done; refuses one whose lease is lost."""
+    """Return the conditions of a write under a lease; raises if the lease is lost."""
     if (lost := lost_lease(name, fence, sight)) is not None:
         raise lost
     return {} if fence is None else {LEASE: value_of(sight, LEASE)}
@@ -121,7 +125,7 @@ def check_fence(name: Name, fence: Fence | None, sight: ReadAnswer) -> dict[str,
 
 
 class OpenRun(NamedTuple):
-    """A saved run of a session that has not ended, and the lease it last saved under (0: none)."""
+    """A saved, unfinished run of a session, and the lease of its last save (0: none)."""
 
     run_id: str
     status: str
@@ -129,43 +133,43 @@ class OpenRun(NamedTuple):
 
 
 def open_run_value(status: str, fence: Fence | None) -> bytes:
-    """What the session's cell of an open run holds."""
+    """Encode the session's cell of an open run."""
     return msgspec.json.encode([status, 0 if fence is None else fence.number])
 
 
 def open_runs_in(sight: ReadAnswer) -> tuple[OpenRun, ...]:
-    """The open runs of a session that was looked at with all their cells."""
+    """Parse the open runs of a session from a read with all their cells."""
     found = sorted((cell, value.value) for cell, value in sight.cells.items() if cell.startswith(OPEN_RUN))
     return tuple(OpenRun(cell[len(OPEN_RUN) :], *decode_cell(cell, value, _open_run_in)) for cell, value in found)
 
 
 def is_under_way(sight: ReadAnswer, value: bytes | None) -> bool:
-    """Whether the open run of that cell still holds its session's lease: then a clear leaves its record (A12, C15)."""
+    """Return whether an open run still holds its session's lease: then a clear keeps its record (A12, C15)."""
     held = lease_state_in(sight)
     if value is None or held.is_over(sight.now):
         return False
     status, number = decode_cell(OPEN_RUN, value, _open_run_in)
-    return status == "running" and number in (0, held.number)  # 0: saved by one who does not say under which
+    return status == "running" and number in (0, held.number)  # 0: saved without naming a lease
 
 
 # --- taking, renewing, giving back -----------------------------------------------------------------------------------
 
 
 class Asker(NamedTuple):
-    """Who asks for a lease."""
+    """A task that asks for a lease."""
 
     ttl_s: float
     nonce: str
     holder: str
     process: str
     tickets: tuple[str, ...]
-    """What this one waits under, then those who wait behind it in the same process; empty: it does not wait."""
+    """Its own ticket, then those of the waiters behind it in the same process; empty: it does not wait."""
     instead_of: str | None = None
-    """The run whose worker the lease is taken from, if it is that run's; others keep theirs."""
+    """The run whose worker loses the lease; a lease held for another run is not taken."""
 
 
 class UnchangedLease(NamedTuple):
-    """A lease as a waiter has seen it unchanged for so long, by their own clock."""
+    """A lease that a waiter has seen unchanged for some time, by its own clock."""
 
     number: int
     renewals: int
@@ -178,23 +182,23 @@ class Taken(NamedTuple):
     number: int
     open_runs: tuple[OpenRun, ...]
     taken_from: str = ""
-    """Who had it before and never gave it back; empty if nobody."""
+    """The holder before, if it never released the lease; else empty."""
 
 
 class Busy(NamedTuple):
-    """Somebody else holds it, or is to be served first."""
+    """Another worker holds the lease, or another waiter's turn comes first."""
 
     held: LeaseState
     is_ahead: bool
-    """Whether it is free, and somebody else's turn."""
+    """True if the lease is free, but another waiter's turn comes first."""
 
 
 IsGone = Callable[[str], bool]
-"""Whether a process is certainly gone, by what it wrote about itself; False where that cannot be known."""
+"""Returns True if a process has certainly ended, judged by its own name for itself; False where that is unknown."""
 
 
 def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsGone) -> Plan[Taken | Busy]:
-    """Take the lease if it is free and nobody was there before; else leave a ticket, if the asker waits."""
+    """Take the lease if it is free and no waiter comes first; otherwise leave a ticket, if the asker waits."""
     while True:
         sight = yield from look(ReadRequest(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
         held, runs = lease_state_in(sight), open_runs_in(sight)
@@ -202,7 +206,7 @@ def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsG
             return Taken(held.number, runs)
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
         mine = asker.tickets[0] if asker.tickets else None
-        # Whoever ends a run comes before those who wait for its end.
+        # The worker that ends a run comes before the waiters for its end.
         ends_it = OpenRun(asker.instead_of or "", "running", held.number) in runs
         ids = [one.id for one in waiting]
         ahead = [] if ends_it else ids[: ids.index(mine)] if mine in ids else ids
@@ -228,7 +232,7 @@ def _is_unchanged(held: LeaseState, watch: UnchangedLease | None) -> bool:
 
 
 def _renew_tickets(waiting: Sequence[Ticket], mine: Sequence[str], now: float) -> tuple[Ticket, ...] | None:
-    """The tickets with one asker's fresh, each at its place; None if there is nothing to write yet."""
+    """Return the tickets with one asker's renewed in place; None if a write is not due yet."""
     there = {one.id for one in waiting}
     new = [Ticket(ticket, now) for ticket in mine if ticket not in there]
     if not new and all(now - one.at < TICKET_S / 3 for one in waiting if one.id in mine):
@@ -246,18 +250,18 @@ def _try_write(name: Name, sight: ReadAnswer, held: LeaseState) -> Plan[bool]:
 
 
 def renew(name: Name, fence: Fence) -> Plan[bool]:
-    """Hold a lease for its time from now on, if it is still the newest; whether it is."""
+    """Extend a lease by its time, if still the newest; return whether it is."""
     renewed = msgspec.structs.replace
     return (yield from _if_ours(name, fence, lambda held, now: renewed(held, since=now, renewals=held.renewals + 1)))
 
 
 def release(name: Name, fence: Fence) -> Plan[bool]:
-    """Give a lease up, if it is still the newest; whether it was."""
+    """Release a lease, if it is still the newest; return whether it was."""
     return (yield from _if_ours(name, fence, lambda held, now: clear_holder(held)))
 
 
 def _if_ours(name: Name, fence: Fence, change: Callable[[LeaseState, float], LeaseState]) -> Plan[bool]:
-    """Change a lease, if it is still the newest; whether it was."""
+    """Change a lease, if it is still the newest; return whether it was."""
     tried: LeaseState | None = None
     while True:
         sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
@@ -276,18 +280,20 @@ def _is_ours(held: LeaseState, fence: Fence) -> bool:
 
 
 def clear_holder(held: LeaseState) -> LeaseState:
-    """The cell after its holder gave up: the number and those who wait stay."""
+    """Return the cell after a release: the number and the tickets stay."""
     return LeaseState(held.number, held.nonce, tickets=held.tickets)
 
 
 def release_put(sight: ReadAnswer, fence: Fence) -> Mapping[str, bytes]:
-    """The cells that give a lease up within a step that does more; none if it is not this one's any more."""
+    """Return the cells for releasing a lease within a larger step; empty if another worker holds it."""
     held = lease_state_in(sight)
     return {LEASE: _encode(clear_holder(held))} if _is_ours(held, fence) else {}
 
 
 def withdraw(name: Name, ticket: str, nonce: str | None = None) -> Plan[None]:
-    """Take a ticket back: its waiter does not wait any more. `nonce`: also the lease, if they got it meanwhile."""
+    """Remove a ticket whose waiter has stopped. `nonce`: also release the lease, if the waiter acquired it
+    meanwhile.
+    """
     while True:
         sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
         held = lease_state_in(sight)
@@ -298,9 +304,9 @@ def withdraw(name: Name, ticket: str, nonce: str | None = None) -> Plan[None]:
 
 
 def revoke(name: Name, nonce: str, lane: IdempotencySlot | None = None) -> Plan[int]:
-    """Take the lease away from whoever holds it: the number is raised, and nothing else happens (B7).
+    """Take the lease from its holder: raise the number, and change nothing else (B7).
 
-    With a lane a repeat is known though somebody has taken the lease since, who waited for just that, and keeps it.
+    With an idempotency slot a repeat is recognized even if a waiter has taken the lease since; that waiter keeps it.
     """
 
     def decide(sight: ReadAnswer) -> Decision[int]:

@@ -1,13 +1,13 @@
-"""Taking broken records out of a history in one step, and putting them back where they stood.
+"""Remove broken records from a history in one step, and put them back in their places.
 
-A mend takes rows out of the live history and leaves a cell behind that says so: as long as the cell is there the mend
-is in force, so a repeat, after a crash or a lost answer, changes nothing a second time, and neither does a repeated
-undo. What was taken out is not kept in the store; whoever mends writes it down first (`Mend` is what has to be known).
+A repair removes rows from the live history and leaves a cell: as long as the cell exists the repair is in force, so a
+repeat, after a crash or a lost answer, changes nothing a second time, and neither does a repeated undo. The removed
+rows are not kept in the store; the caller writes them down first (`Mend` is the information needed).
 
-A row that was taken out goes back to its place. While no row was moved since, refs tell the place. After a compaction,
-an undo or another put-back every row has a new ref: then the place is behind as many rows as stood before it, if those
-rows say what they said then. Rows that a compaction has replaced stand in a generation, which is never changed: a row
-that belongs among those is refused, with the generation to restore first.
+A removed row goes back to its place. While no row was moved since, refs give the place. After a compaction, an undo or
+another put-back every row has a new ref: then the place is behind as many rows as before, if those rows are unchanged.
+Rows that a compaction has replaced are in a generation, which is never changed: a row that belongs among those is
+refused, with the generation to restore first.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ DIGEST_BYTES = 16
 
 
 def whole(name: Name, rows: Rows = Rows(times=True)) -> Plan[ReadAnswer]:  # noqa: B008 — a tuple cannot change
-    """A session as it is at one instant: its rows with their times, and every cell that a rule reads later.
+    """Read a session at one instant: its rows with their times, and every cell needed by a later rule.
 
     `rows`: only these of its rows.
     """
@@ -74,13 +74,13 @@ def whole(name: Name, rows: Rows = Rows(times=True)) -> Plan[ReadAnswer]:  # noq
 
 
 class Chain:
-    """What the first rows of a history are known by: contents and order. Asked for ever more of them."""
+    """Incremental digest of a history's first rows: contents and order. Prefixes are asked for in growing length."""
 
     def __init__(self, rows: Sequence[bytes]) -> None:
         self._rows, self._reached, self._digest = rows, 0, blake2b(digest_size=DIGEST_BYTES)
 
     def upto(self, count: int) -> str:
-        """What the first `count` are known by; not fewer than were asked for before."""
+        """Return the digest of the first `count` rows; not fewer than in an earlier call."""
         for data in self._rows[self._reached : count]:
             self._digest.update(len(data).to_bytes(8, "big"))
             self._digest.update(data)
@@ -92,20 +92,20 @@ class Chain:
 
 
 class Removed(NamedTuple):
-    """A row that a mend takes out: itself, and its place among the rows that stay."""
+    """A row that a repair removes, and its place among the remaining rows."""
 
     row: Row
     reason: str
     before: int
-    """How many rows of the mended history stand before it."""
+    """Number of rows before it in the repaired history."""
     chain: str
-    """What those are known by."""
+    """Digest of those rows."""
     follower: str
-    """What the row behind it is known by; "" if there is none."""
+    """Digest of the row behind it; "" without one."""
 
 
 class Mend(NamedTuple):
-    """What has to be known to mend a session as it was seen, and to put it back."""
+    """Information needed to repair a session as it was read, and to undo the repair."""
 
     mend_id: str
     mark: str
@@ -123,7 +123,7 @@ Outcome = Literal["done", "changed", "not quiet"]
 
 
 def mend(name: Name, wanted: Mend, is_quiet: Callable[[ReadAnswer], bool]) -> Plan[Outcome]:
-    """Take the rows out if the session is still what was seen, and quiet; in one step."""
+    """Remove the rows in one step, if the session is unchanged and quiet."""
     cell = MEND + wanted.mend_id
     while True:
         newest = Rows(limit=1, tags=False, times=True)
@@ -148,10 +148,10 @@ def mend(name: Name, wanted: Mend, is_quiet: Callable[[ReadAnswer], bool]) -> Pl
 
 
 def rewritten(sight: ReadAnswer) -> dict[str, bytes | None]:
-    """The generations' cell with the same contents in other bytes.
+    """Return the generations' cell with the same contents in other bytes.
 
-    Rows that are moved get new refs, and whoever has a cursor or a popped row knows by this cell's bytes that theirs
-    means nothing any more. (A generation of nothing would say so too, and push out one that somebody may need.)
+    Moved rows get new refs. The holder of a cursor or of a popped row learns from the bytes of this cell that it is
+    stale. (An empty generation would have the same effect, and push out one that a user may need.)
     """
     cell = sight.cells.get(GENERATIONS)
     if cell is not None and not cell.alive:
@@ -165,7 +165,7 @@ def _newest_mend(sight: ReadAnswer) -> int:
 
 
 def is_held(sight: ReadAnswer, is_gone: Callable[[str], bool]) -> bool:
-    """Whether somebody holds the session, as far as can be known."""
+    """Return whether a worker holds the session, as far as can be known."""
     held = lease_state_in(sight)
     return not held.is_over(sight.now) and not is_gone(held.process)
 
@@ -174,7 +174,7 @@ def is_held(sight: ReadAnswer, is_gone: Callable[[str], bool]) -> bool:
 
 
 class PutBackOutcome(NamedTuple):
-    """What came of putting back: `done`, `absent` (it is not in force), or why not, and what to do."""
+    """Outcome of putting back: `done`, `absent` (not in force), or the reason for a refusal with a remedy."""
 
     state: Literal["done", "absent", "refused"]
     why: str = ""
@@ -185,7 +185,7 @@ _IN_THE_FILE = "What was taken out is in the undo file, record by record."
 
 
 def put_back(name: Name, wanted: Mend) -> Plan[PutBackOutcome]:
-    """Put what a mend took out back where it stood, and keep all that was written since; in one step."""
+    """Put the rows removed by a repair back in their places, and keep all rows written since; in one step."""
     cell = MEND + wanted.mend_id
 
     def since(sight: ReadAnswer) -> list[int]:
@@ -218,11 +218,11 @@ def put_back(name: Name, wanted: Mend) -> Plan[PutBackOutcome]:
 
 
 Inserted = Mapping[int, Sequence[Removed]]
-"""What to put before the live row at each place (one more than there are: behind the last)."""
+"""Rows to insert before the live row at each place (one place more than rows: behind the last)."""
 
 
 def _places(wanted: Mend, sight: ReadAnswer, boxes: Boxes) -> tuple[Inserted, set[int]] | PutBackOutcome:
-    """Where each row goes in the live history, and the refs of live rows that leave (a moved row goes back)."""
+    """Return where each row goes in the live history, and the refs of live rows that leave (a moved row goes back)."""
     live = sight.rows[0]
     if not wanted.parts and value_of(sight, GENERATIONS) == wanted.generations:
         inserted: dict[int, list[Removed]] = {}
@@ -245,10 +245,10 @@ Located = tuple[int, int, Row]
 
 
 def _as_if_never_replaced(wanted: Mend, live: Sequence[Row], boxes: Boxes, faults: Mapping[int, str]) -> list[Located]:
-    """The history that restoring the first generation since the mend would give, and where each row of it is."""
+    """Return the history that restoring the first generation since the repair would give, with each row's location."""
     first = min(boxes)
     if first != wanted.next_generation:
-        return []  # it has been pushed out: what stood before the place is not known any more
+        return []  # it has been pushed out: the rows before the place are not known any more
     later = set(boxes)
 
     def stands_in(row: Row) -> bool:
@@ -263,18 +263,18 @@ def _as_if_never_replaced(wanted: Mend, live: Sequence[Row], boxes: Boxes, fault
 def _find_places(
     wanted: Mend, sight: ReadAnswer, rows: Sequence[Located]
 ) -> tuple[Inserted, set[int]] | PutBackOutcome:
-    """Where the rows go among these, by what stood before and behind them."""
+    """Return where the rows go among these, judged by the rows before and behind each place."""
     chain = Chain([row.data for _, _, row in rows])
     inserted: dict[int, list[Removed]] = {}
     for one in sorted(wanted.removed, key=lambda one: one.before):
         behind = rows[one.before] if one.before < len(rows) else None
         is_other = one.before > len(rows) or chain.upto(one.before) != one.chain
         if not one.before and one.follower and (behind is None or Chain([behind[2].data]).upto(1) != one.follower):
-            is_other = True  # nothing stood before it: then what stood behind it tells the place
+            is_other = True  # no row was before it: then the row behind it tells the place
         if is_other:
             return PutBackOutcome(
                 "refused",
-                "what stood before the place was replaced or removed since: the place is not known any more",
+                "the rows before the place were replaced or removed since: the place is not known any more",
                 _IN_THE_FILE,
             )
         box = behind[0] if behind is not None else rows[-1][0] if rows else 0
@@ -318,4 +318,4 @@ def _build_arrangement(live: Sequence[Row], inserted: Inserted, leaving: set[int
             before = live[place].ref
         last = live[place].ref
     end_range()
-    return Arrange([*parts, Range(0, after=last)])  # and whatever has come since this was looked at
+    return Arrange([*parts, Range(0, after=last)])  # and the rows appended since this read

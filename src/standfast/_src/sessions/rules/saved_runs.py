@@ -1,8 +1,8 @@
-"""Saving runs, and the one step that closes a turn: items, run and lease together (C12).
+"""Save runs, and close a turn in one step: items, run and lease together (C12).
 
-A saved run is a name without rows: a head, fenced by its revision, and one cell for the tails that each save brings.
-Saving writes what is new; loading applies the tails in the order of their revisions. A run of a session that has not
-ended also has a cell on the session, written in the same step: whoever takes the session's lease sees it.
+A saved run is a name without rows: a head, fenced by its revision, and one cell for the log tails of each save. Saving
+writes only what is new; loading applies the tails in the order of their revisions. An open run of a session also has a
+cell on the session, written in the same step: the next holder of the session's lease sees it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from standfast._src.sessions.storage import Cell, Done, KeyUpdate, Listed, Name,
 HEAD, LENGTHS, LOG = "head", "logs", "log/"
 
 UNREADABLE = "unreadable"
-"""What a listing shows as the status of a run whose labels were damaged."""
+"""Status in a listing for a run whose labels were damaged."""
 
 REVISION_DIGITS = 19
 # A revision has fewer: it is a number that every store can hold.
 
 CONVERSATION, LEFT_OPEN = "conversation", "left_open"
 # Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
-# have their session), and that a run which failed or was cut has something to tell to whoever comes next.
+# have their session), and that a run which failed or was cut has something to report to the next run.
 
 
 @dataclass(frozen=True, slots=True)
 class RunSave:
-    """One save of a run: what `RunStore.save_run` takes."""
+    """One save of a run: the arguments of `RunStore.save_run`."""
 
     run_id: str
     expect: int
@@ -76,7 +76,7 @@ class RunSave:
 
 
 class NestedItems(NamedTuple):
-    """Items of a run inside a call of the one that is recorded, as that writer's number `start` and on."""
+    """Items of a run inside a tool call of the recorded run, as that writer's items from number `start` on."""
 
     writer: str
     start: int
@@ -84,7 +84,7 @@ class NestedItems(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What came of `record`: where the history ends, and the run's revision (0: no run was saved)."""
+    """Outcome of `record`: where the history ends, and the run's revision (0: no run was saved)."""
 
     head: Head
     revision: int
@@ -94,17 +94,17 @@ class Recorded(NamedTuple):
 
 
 def load_run(run_id: str, *, times: bool = False) -> Plan[SavedRun | None]:
-    """The run as last saved; when it was made is known with `times`."""
+    """Load a run as last saved; `times` adds its creation time."""
     sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
     return saved_in(run_id, sight)
 
 
 NEWER_AT_ONCE = 64
-# How many saves are read one by one by somebody who knows an earlier state; behind more than that, all is read.
+# How many saves are read one by one for a caller with an earlier state; behind more than that, all is read.
 
 
 def saved_in(run_id: str, sight: ReadAnswer) -> SavedRun | None:
-    """The run that these cells hold; None if there is none."""
+    """Decode the run in these cells; None without a head."""
     value = value_of(sight, HEAD)
     if value is None:
         return None
@@ -117,9 +117,9 @@ def saved_in(run_id: str, sight: ReadAnswer) -> SavedRun | None:
 
 
 def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
-    """The run as last saved, for somebody who knows an earlier state of it: only what is new is read.
+    """Load a run as last saved, reading only the changes since an earlier state of it.
 
-    What it gives knows when the run was made, and goes on from there; of anything else, all is read.
+    The result has the creation time and can be passed in again; for any other state, all is read.
     """
     name = Name("run", known.run_id)
     made_at = known.made_at
@@ -151,14 +151,14 @@ _tails_in = msgspec.msgpack.Decoder(dict[str, tuple[int, list[bytes]]]).decode
 
 
 def _apply(logs: dict[str, list[bytes]], cell: Cell | None) -> None:
-    """Add what one save has brought to the logs."""
+    """Add the tails of one save to the logs."""
     if cell is not None:
         for log, (start, records) in decode_cell(LOG, cell.value, _tails_in).items():
             logs.setdefault(log, [])[start:] = records
 
 
 def _parts(run_id: str, value: bytes) -> tuple[int, bytes]:
-    """The revision and the rest of a head; raises what says why it has none."""
+    """Split a head into revision and content; raises with the reason if it cannot be read."""
     revision, _, head = value.partition(b"|")
     if revision.isdigit() and len(revision) < REVISION_DIGITS:
         return int(revision), head
@@ -175,9 +175,9 @@ def _build_sealed_error(run_id: str) -> RunStateError:
 
 
 def plan_save(save: RunSave) -> Plan[tuple[KeyUpdate | None, int]]:
-    """The change that saves a run if its revision is the expected one, and the revision then.
+    """Return the change for saving a run at the expected revision, and the revision then.
 
-    No change if this very save was done before.
+    No change if this very save was committed before.
     """
     name = Name("run", save.run_id)
     sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS), mark=False))
@@ -214,13 +214,13 @@ def plan_save(save: RunSave) -> Plan[tuple[KeyUpdate | None, int]]:
 
 
 def _labels(save: RunSave) -> dict[str, str]:
-    """What a listing shows of the run and finds it by."""
+    """Return the labels by which a run is listed and found."""
     labels = {"status": save.status, "agent": save.agent}
     is_open = is_open_run(save.status, save.head)
     if save.session_id is not None:
         labels["session"] = save.session_id
     else:
-        # The conversation only as long as somebody may have to find it there (C15): any number of its runs have ended.
+        # The conversation only as long as a later run may have to find it (C15): any number of its runs have ended.
         labels[CONVERSATION] = (conversation_of(save.head) or "") if is_open else ""
     if is_open and save.status in ENDED and (save.session_id is not None or labels[CONVERSATION]):
         labels[LEFT_OPEN] = "1"
@@ -228,15 +228,15 @@ def _labels(save: RunSave) -> dict[str, str]:
 
 
 def is_open_run(status: str, head: bytes) -> bool:
-    """Whether the run has not ended, or has stopped with something that others must be told (C15)."""
+    """Return whether a run has not ended, or has stopped with something to report to the next run (C15)."""
     return status not in ENDED or is_left_open(head)
 
 
 class Recording(NamedTuple):
-    """What one record brings: batches, one of each writer; a save of a run; what replies cost; the lease it is under.
+    """Content of one record: batches, one per writer; a save of a run; costs of replies; the lease it is under.
 
-    `session` is None for a run that no session owns. Costs stand by their `usage_cell` (B15): by number, so that a
-    repeat that has grown since takes the place of what it repeats. `release`: the lease is given back.
+    `session` is None for a run that no session owns. Costs are keyed by their `usage_cell` (B15): by number, so that a
+    repeat that has grown since replaces its earlier state. `release`: the lease is released.
     """
 
     session: Name | None
@@ -248,9 +248,9 @@ class Recording(NamedTuple):
 
 
 def record(wanted: Recording) -> Plan[Recorded]:
-    """Append batches, save a run, keep its costs, check the fence and give the lease back: in one step, or nothing.
+    """Append batches, save a run, keep its costs, check the fence and release the lease: in one step, or nothing.
 
-    Each part that was done before, because an acknowledgement was lost, is left out.
+    Each part that was committed before, because an acknowledgement was lost, is left out.
     """
     session, batches, save, fence = wanted[:4]
     is_sure = False
@@ -269,8 +269,8 @@ def record(wanted: Recording) -> Plan[Recorded]:
         step = [] if done is None else [done]
         if lost is not None and (changes or step or not (batches or save)):
             raise lost
-        # Else it was all done before, and others may have the lease since: the step that gives it back lets them. A
-        # repeat that was refused for that would tell a run which is stored, and has ended, that it had lost its lease.
+        # Else all was committed before, and another worker may have the lease since, as this step has released it. A
+        # repeat that was refused for that would report a lost lease to a run which is stored and has ended.
         if session is not None and lost is None:
             own = _session_change(session, wanted, changes, sight)
             step = [own, *step] if step or own.put or own.push else []
@@ -291,7 +291,7 @@ def record(wanted: Recording) -> Plan[Recorded]:
 def _session_look(
     session: Name, batches: Sequence[AppendBatch], save: RunSave | None, fence: Fence | None, *, mark: bool
 ) -> ReadRequest:
-    """What a record must have seen of the session."""
+    """Build the read of the session that a record needs."""
     cells = {WRITER + batch.writer for batch in batches}
     cells |= {OPEN_RUN + save.run_id} if save is not None else set()
     cells |= {LEASE} if fence is not None else set()
@@ -299,9 +299,9 @@ def _session_look(
 
 
 def _session_change(session: Name, wanted: Recording, changes: Sequence[KeyUpdate], sight: ReadAnswer) -> KeyUpdate:
-    """What a record changes of the session, or relies on: one change of the name, whoever wrote what.
+    """Merge a record's changes and conditions on the session into one change of its name.
 
-    Each writer has cells of its own, so none gets in another's way.
+    Each writer has cells of its own, so writers do not conflict.
     """
     save, fence = wanted.save, wanted.fence
     cells, put = dict[str, bytes | None](), dict[str, bytes | None]()
@@ -335,7 +335,7 @@ def _session_change(session: Name, wanted: Recording, changes: Sequence[KeyUpdat
 def list_runs(
     status: str | None, session_id: str | None, after: str | None, limit: int
 ) -> Plan[tuple[list[RunSummary], str | None]]:
-    """Runs, newest change first, and the cursor of the next page."""
+    """Return runs, newest change first, and the cursor of the next page."""
     labels = {key: value for key, value in (("status", status), ("session", session_id)) if value is not None}
     found = yield from listing("run", after, limit + 1, labels)
     shown = [summary(one) for one in found[:limit]]
@@ -343,7 +343,7 @@ def list_runs(
 
 
 def summary(one: Listed) -> RunSummary:
-    """What a listing shows of a run; of one whose labels were damaged, that."""
+    """Build the summary of a run in a listing; damaged labels are shown as such."""
     revision = one.labels.get("revision", "")
     return RunSummary(
         one.id,
@@ -357,12 +357,12 @@ def summary(one: Listed) -> RunSummary:
 
 
 def open_on_conversation(conversation_id: str) -> Plan[list[RunSummary]]:
-    """The runs on a server's conversation that have not ended or have something to tell, newest change first."""
+    """Return the runs on a server's conversation that are open or have something to report, newest change first."""
     return [summary(one) for one in (yield from every("run", {CONVERSATION: conversation_id}))]
 
 
 def open_without_conversation() -> Plan[list[RunSummary]]:
-    """The runs that run or wait and name neither session nor conversation: saved before there was that label."""
+    """Return running or paused runs with neither session nor conversation: saved before the label existed."""
     running = yield from every("run", {"status": "running"})
     paused = yield from every("run", {"status": "paused"})
     return [summary(one) for one in (*running, *paused) if one.labels.keys().isdisjoint(("session", CONVERSATION))]
@@ -371,7 +371,9 @@ def open_without_conversation() -> Plan[list[RunSummary]]:
 def delete_run(
     run_id: str, *, loses_answers: bool, may_leave: Callable[[bytes], bool] = lambda head: True
 ) -> Plan[bool]:
-    """Remove a run, if `may_leave` says so of its head, and what its session knows of it; whether there was one."""
+    """Remove a run, if `may_leave` allows it by its head, and the run's cell on the session; return False if there was
+    no run.
+    """
     name = Name("run", run_id)
     was_there = False
     while True:
@@ -384,8 +386,8 @@ def delete_run(
         if not may_leave(value):
             return False
         if value.startswith(SEALED):
-            raise _build_sealed_error(run_id)  # whoever has the key can read it, and it may wait for somebody (C15)
-        was_there = loses_answers  # then a refusal may be the echo of this very step; else somebody else removed it
+            raise _build_sealed_error(run_id)  # a worker with the key can read it, and may have to resume it (C15)
+        was_there = loses_answers  # then a refusal may be the echo of this very step; else another process removed it
         step = [KeyUpdate(name, cells={HEAD: value}, remove=True)]
         if (session_id := sight.labels.get("session")) is not None:
             step.append(KeyUpdate(Name("session", session_id), put={OPEN_RUN + run_id: None}))
@@ -395,9 +397,10 @@ def delete_run(
 
 
 def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
-    """Remove ended runs older than that, and all but the newest `keep` of them, by the store's own order.
+    """Remove ended runs older than a time, and all but the newest `keep` of them, in the store's own order.
 
-    A run that failed or was cut is left while it has something to tell: what its tools did would be forgotten (C15).
+    A run that failed or was cut stays while it has something to report: the effects of its tools would be forgotten
+    (C15).
     """
     known = yield from every("run", {})
     ended = [one for one in known if one.labels.get("status") in ENDED and LEFT_OPEN not in one.labels]
@@ -411,9 +414,11 @@ def prune_runs(older_than_s: float | None, keep: int | None) -> Plan[int]:
 
 
 def _is_as_listed(one: Listed, value: bytes) -> bool:
-    """Whether an ended run was not saved again since it was listed, and has nothing to tell, whatever its label says.
+    """Return whether an ended run was not saved again since it was listed, and has nothing to report, whatever its
+    label.
 
-    Without its key nobody can tell that. A label may not say it: the run was saved before there was that label.
+    A sealed run stays: without its key this cannot be decided. The label may be missing: the run was saved before the
+    label existed.
     """
     if value.startswith(SEALED):
         return False

@@ -1,13 +1,13 @@
-"""A whole session as data: read of one instant, brought to another store in one step, its open runs moved once.
+"""Snapshot of a whole session: read at one instant and imported elsewhere in one step. Open runs are moved once.
 
-A picture holds everything that makes a session the same elsewhere: rows with writer, number and time, what each writer
-is known to have written, kept generations, usage, origin and saved runs. What belongs to one store is not in it: marks,
-cursors and epochs, who holds the lease, lanes.
+A snapshot holds everything that makes a session the same elsewhere: rows with writer, number and time, each writer's
+counts and digests, kept generations, usage, origin and saved runs. Data of one store is not in it: marks, cursors and
+epochs, the lease, idempotency slots.
 
-A run that could still act must exist once. So it is never in a picture: it is left behind and named, or it is *moved*.
-Moving closes it at the source in one step, on the condition that nothing has changed since it was read; the step keeps
-what was closed in a cell of the session, until whoever moves it has seen it in its new place. A mover that was killed
-anywhere in between finds the cell and goes on from there.
+A run that could still act must exist once. So it is never in a snapshot: it is left behind and reported, or it is
+*moved*. Moving closes it at the source in one step, on the condition that nothing has changed since it was read. The
+step keeps the closed run in a cell of the session until the mover has seen it in its new place. A mover that crashed
+anywhere in between finds the cell and resumes there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from standfast._src.sessions.storage import (
 )
 
 MOVED = "moved"
-"""The label of what is left of a run that goes on in another store."""
+"""Label of the remainder of a run that continues in another store."""
 
 OTHERS = (BRANCHES,)
 # Cells that only one kind of session reads, and that belong to the session wherever it is: the branches of an
@@ -73,7 +73,7 @@ OTHERS = (BRANCHES,)
 SEALED_ROW = b'{"__enc__":2,'
 
 Stored = tuple[bytes, Tag]
-"""A record and who wrote it."""
+"""A record and its writer."""
 
 
 class GenerationPicture(NamedTuple):
@@ -87,7 +87,7 @@ class GenerationPicture(NamedTuple):
 
 
 class UsagePicture(NamedTuple):
-    """What some replies of a run cost: those behind the first `number` of it."""
+    """Cost of some replies of a run: those behind its first `number`."""
 
     run_id: str
     number: int
@@ -96,7 +96,7 @@ class UsagePicture(NamedTuple):
 
     @property
     def cell(self) -> str:
-        """Where it is kept."""
+        """Name of its cell."""
         return usage_cell(self.number, self.run_id)
 
 
@@ -110,20 +110,20 @@ class RunPicture(NamedTuple):
     logs: Mapping[str, Sequence[bytes]]
     created: float | None = None
     token: str = ""
-    """Names the move that brings it, if it is one that could still act."""
+    """Id of the move that imports it, for a run that could still act."""
 
     @property
     def status(self) -> str:
-        """As a listing shows it."""
+        """Status as shown in a listing."""
         return self.labels.get("status", "")
 
     @property
     def stored_head(self) -> bytes:
-        """What its cell holds."""
+        """Value of its head cell."""
         return b"%d|" % self.revision + self.head
 
     def cells(self) -> dict[str, bytes | None]:
-        """The cells it is kept in."""
+        """Encode the run's cells."""
         lengths = {log: len(records) for log, records in self.logs.items() if records}
         found: dict[str, bytes | None] = {HEAD: self.stored_head, LENGTHS: msgspec.json.encode(lengths)}
         if lengths:
@@ -133,7 +133,7 @@ class RunPicture(NamedTuple):
 
 
 class ImportNote(NamedTuple):
-    """What a session says of how it came here: the digest of what was brought, from where, and by which step."""
+    """A session's note of its import: digest of the imported snapshot, source, and step."""
 
     digest: str
     source: str
@@ -144,7 +144,7 @@ _decode_note = msgspec.json.Decoder(ImportNote).decode
 
 
 def note_in(cell: Cell) -> ImportNote:
-    """What the cell of a session says of how it came here."""
+    """Decode a session's note of its import."""
     return decode_cell(IMPORTED, cell.value, _decode_note)
 
 
@@ -156,7 +156,7 @@ class MovingRun(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A session of one instant."""
+    """A session at one instant."""
 
     session_id: str
     created: float
@@ -168,21 +168,21 @@ class Picture(NamedTuple):
     usage: Sequence[UsagePicture] = ()
     origin: Sequence[object] | None = None
     others: Mapping[str, bytes] = {}
-    """What one kind of session keeps beside that, as JSON."""
+    """Further data of one kind of session, as JSON."""
     runs: Sequence[RunPicture] = ()
-    """Those that have ended."""
+    """Ended runs."""
     unfinished: Sequence[RunPicture] = ()
-    """Those that could still act: they are no part of it."""
+    """Runs that could still act: not part of the snapshot."""
     moving: Sequence[MovingRun] = ()
     note: ImportNote | None = None
     untold: int = 0
-    """How many corrupt records are no text, so that not every store could hold them: they are no part of it."""
+    """Number of corrupt records that are not text, which some stores could not hold: not part of the snapshot."""
     mark: str = ""
     generations_cell: bytes | None = None
 
     @property
     def item_count(self) -> int:
-        """How many records it has, kept generations included."""
+        """Number of records, kept generations included."""
         return len(self.rows) + sum(len(one.rows) for one in self.generations)
 
 
@@ -190,10 +190,10 @@ class Picture(NamedTuple):
 
 
 def picture(name: Name) -> Plan[Picture | None]:
-    """The session as it is; None if there is none.
+    """Take a snapshot of a session; None if the session does not exist.
 
-    Its runs are read first: what one that has ended there has stored is then in the history that is read behind it.
-    Everything of the session itself is one look.
+    Its runs are read first: the items stored by an ended run are then in the history, which is read afterwards.
+    Everything of the session itself is one read.
     """
     while True:
         first = yield from look(
@@ -206,7 +206,7 @@ def picture(name: Name) -> Plan[Picture | None]:
             name, cells=(ORIGIN, IMPORTED, *OTHERS), prefixes=prefixes, live=Rows(times=True)
         )
         if sight.epoch != first.epoch:
-            continue  # it was cleared in between: those runs were the other one's
+            continue  # it was cleared in between: those runs belonged to the earlier incarnation
         if sight.created is None or sight.updated is None:
             return None
         return _build_picture(name, sight, boxes, runs)
@@ -218,7 +218,7 @@ def _refuse_sealed(name: Name, sight: ReadAnswer) -> None:
         rows and rows[-1].data.startswith(SEALED_ROW)
     ):
         raise SealKeyError(
-            f"session {name.id!r} is sealed, and what is kept of it beside its items cannot be told without its key",
+            f"session {name.id!r} is sealed, and its data besides the items cannot be read without its key",
             "Give a store of EncryptedSessions with the key: docs/how-to/move-a-session.md.",
         )
 
@@ -258,7 +258,9 @@ def _build_picture(
 
 
 def _portable(rows: Sequence[Row], times: Sequence[float | None]) -> tuple[list[Stored], list[float | None], int]:
-    """The rows that every store can hold, with their times, and how many others there are: those that are no text."""
+    """Return the rows that every store can hold, with their times, and the number of the rest: those that are not
+    text.
+    """
     found = [(row.data, NOBODY if row.tag is None else row.tag) for row in rows]
     given: list[float | None] = list(times) or [None] * len(found)  # a store may not keep times at all
     together = b"\n".join([data for data, _ in found])
@@ -269,7 +271,7 @@ def _portable(rows: Sequence[Row], times: Sequence[float | None]) -> tuple[list[
 
 
 def is_text(data: bytes) -> bool:
-    """Whether every store can hold these bytes: UTF-8 without a zero."""
+    """Return whether every store can hold these bytes: UTF-8 without a zero."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -285,7 +287,7 @@ def _usage(sight: ReadAnswer) -> list[UsagePicture]:
 
 
 def _runs(name: Name) -> Plan[list[RunPicture]]:
-    """Every saved run of a session, oldest change first."""
+    """Return every saved run of a session, oldest change first."""
     found: list[RunPicture] = []
     for run_id in reversed((yield from runs_of(name))):
         run = yield from run_picture(run_id)
@@ -295,7 +297,7 @@ def _runs(name: Name) -> Plan[list[RunPicture]]:
 
 
 def run_picture(run_id: str) -> Plan[RunPicture | None]:
-    """A saved run as it is; None if there is none."""
+    """Take a snapshot of a saved run; None if the run does not exist."""
     sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=True))
     saved = saved_in(run_id, sight)
     if saved is None:
@@ -307,7 +309,7 @@ def run_picture(run_id: str) -> Plan[RunPicture | None]:
 
 
 def digest_of(given: Picture) -> str:
-    """What a picture is known by: equal for equal sessions, whatever store they are in.
+    """Compute the digest of a snapshot: equal for equal sessions, in any store.
 
     Times are not in it: a store keeps them as exactly as it can.
     """
@@ -330,7 +332,7 @@ def digest_of(given: Picture) -> str:
 
 
 def _canonical(data: bytes) -> bytes:
-    """A record as it is, unless a store may have escaped it: some keep JSON in ASCII."""
+    """Return a record unchanged, unless a store may have escaped it: some keep JSON in ASCII."""
     if data.isascii() and b"\\u" not in data:
         return data
     try:
@@ -340,7 +342,7 @@ def _canonical(data: bytes) -> bytes:
 
 
 def is_continued(old: Picture, new: Picture) -> bool:
-    """Whether the newer one only has rows behind those of the older."""
+    """Return whether the newer snapshot only has rows appended to those of the older."""
     count = len(old.rows)
     return (
         len(new.rows) >= count
@@ -362,7 +364,7 @@ _decode_moving = msgspec.msgpack.Decoder(
 
 
 def moving_in(sight: ReadAnswer) -> list[MovingRun]:
-    """The runs that a session says are on their way to another place."""
+    """Decode the runs that a session records as being moved away."""
     found = []
     for cell, value in sorted(sight.cells.items()):
         if cell.startswith(MOVING):
@@ -378,7 +380,7 @@ def _moving_value(run: RunPicture, target: str) -> bytes:
 
 
 def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: str, fence: Fence | None) -> Plan[bool]:
-    """Close runs at their source and keep what they were for whoever moves them; False if anything has changed."""
+    """Close runs at their source and keep them in a cell for the mover; return False if anything has changed."""
     cells = (GENERATIONS, LEASE, *(OPEN_RUN + run.run_id for run in runs))
     sight = yield from look(ReadRequest(name, cells=cells))
     conditions = check_fence(name, fence, sight)
@@ -407,7 +409,7 @@ def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: st
 
 
 def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
-    """Forget at the source what has arrived at the target."""
+    """Remove from the source the cells of runs that have arrived at the target."""
     tokens = {run.run.token for run in runs}
 
     def decide(sight: ReadAnswer) -> Decision[None]:
@@ -419,6 +421,6 @@ def forget_moved(name: Name, runs: Sequence[MovingRun]) -> Plan[None]:
 
 
 def brought_tokens(name: Name) -> Plan[set[str]]:
-    """The moves that have brought a run to this session; they stay known when it is cleared."""
+    """Return the tokens of moves that have brought a run to this session; kept by a clear."""
     sight = yield from look(ReadRequest(name, prefixes=(BROUGHT,), mark=False))
     return {decode_cell(cell, found.value, bytes.decode) for cell, found in sight.cells.items()}
