@@ -522,8 +522,9 @@ def clear(
     """Remove everything stored for this id, including saved runs that no worker holds (A12).
 
     `keeps_run` returns for an open run, by its cell on the session, whether it is under way and keeps its record.
-    `count_alone` reduces a writer's cell to its count (None: the cell stays whole): its digests would still reveal what was said.
-    The value differs, so a process that remembers the digests is refused, and does not store them again.
+    `count_alone` reduces a writer's cell to its count (None: the cell stays whole), because its digests would still
+    reveal what was said. The value differs, so a process that remembers the digests is refused, and does not store them
+    again.
     """
 
     prefixes, has_more = (OPEN_RUN,) if count_alone is None else (OPEN_RUN, WRITER), False
