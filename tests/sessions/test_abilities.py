@@ -36,7 +36,7 @@ class Keeps(InMemorySession):
     ("kind", "ended"),
     [
         (InMemorySession, {}),
-        (Redacts, dict.fromkeys(("append", "record", "replace", "runs"), "add_items")),
+        (Redacts, dict.fromkeys(("append", "record", "replace", "runs", "send"), "add_items")),
         (
             Filters,
             dict.fromkeys(("written", "page", "corrupt", "replace", "records", "watch", "search"), "get_items"),

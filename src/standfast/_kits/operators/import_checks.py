@@ -28,7 +28,8 @@ from standfast._src.runs.engine.decisions import strip_call_decisions, strip_dec
 from standfast._src.runs.engine.run import Call, evolve
 from standfast._src.runs.engine.run_store import LogTail, SavedRun
 from standfast._src.runs.engine.upgrades import SCHEMA
-from standfast._src.sessions.rules.history import BRANCHES
+from standfast._src.sessions.rules.history import BRANCHES, MESSAGE
+from standfast._src.sessions.rules.messages import decode_note
 from standfast._src.sessions.rules.saved_runs import ENDED, LEFT_OPEN
 from standfast._src.sessions.rules.snapshot import Picture, RunPicture
 from standfast._src.sessions.wrappers.branches.branch_rules import check_own, renew_session_ids
@@ -136,12 +137,19 @@ def from_file(given: Exported, session_id: str | None, *, accept_runs: bool) -> 
 
 def _from_file(given: Exported, session_id: str | None, *, accept_runs: bool) -> FromFile:
     seen = given.picture
-    if unknown := sorted(seen.others.keys() - {BRANCHES}):
+    notes = {name: cell for name, cell in seen.others.items() if name.startswith(MESSAGE)}
+    for cell in notes.values():
+        decode_note(cell)
+    if unknown := sorted(seen.others.keys() - {BRANCHES} - notes.keys()):
         raise ValueError(f"it has a cell {unknown[0]!r}, which is none of a session's own")
     _, runs = own(seen._replace(others={}), given.runs)
     comes = accept_runs and session_id is None
     runs = [_check_run(run, is_signed=given.is_signed, comes=comes) for run in runs]
-    others = {name: renew_session_ids(session_id or seen.session_id, cell) for name, cell in seen.others.items()}
+    others = notes | {
+        name: renew_session_ids(session_id or seen.session_id, cell)
+        for name, cell in seen.others.items()
+        if name not in notes
+    }
     seen = seen._replace(session_id=session_id or seen.session_id, others=others)
     ended = [run for run in runs if not may_go_on(run.status, run.head)]
     acting = [run for run in runs if may_go_on(run.status, run.head)]

@@ -292,6 +292,7 @@ Ability = Literal[
     "holder",
     "origin",
     "usage",
+    "send",
 ]
 """The names of the abilities a session may declare."""
 
@@ -447,9 +448,10 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "search": ("search",),
     "corrupt": ("corrupt_records",),
     "runs": ("run_store",),
+    "send": ("send",),
 }
 _GONE_AROUND: dict[str, tuple[str, ...]] = {
-    "add_items": ("append", "record", "replace", "runs"),  # a saved run holds the items
+    "add_items": ("append", "record", "replace", "runs", "send"),  # a saved run holds the items
     "append": ("record",),
     "get_items": ("written", "page", "corrupt", "replace", "records", "watch", "search"),
     "pop_item": ("rewind",),

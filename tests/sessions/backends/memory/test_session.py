@@ -137,6 +137,7 @@ def test_it_declares_every_ability() -> None:
         "written",
         "record",
         "records",
+        "send",
         "watch",
         "search",
         "holder",

@@ -16,8 +16,10 @@ from standfast._src.sessions.rules.history import (
     DIGESTS,
     GENERATIONS,
     IMPORTED,
+    INBOX,
     LEASE,
     MEND,
+    MESSAGE,
     MOVING,
     OPEN_RUN,
     ORIGIN,
@@ -27,7 +29,8 @@ from standfast._src.sessions.rules.history import (
     decode_cell,
 )
 from standfast._src.sessions.rules.inspection import origin_in, usage_in
-from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
+from standfast._src.sessions.rules.leases import inbox_in, lease_state_in, open_runs_in
+from standfast._src.sessions.rules.messages import decode_note
 from standfast._src.sessions.rules.snapshot import moving_in, note_in
 from standfast._src.sessions.storage import Cell, ReadAnswer
 from standfast._src.sessions.wrappers.branches.branch_rules import sessions_in
@@ -49,6 +52,7 @@ def _by_value(decode: Callable[[bytes], object]) -> Callable[[str, Cell], object
 
 _READERS: dict[str, Callable[[str, Cell], object]] = {
     LEASE: _alone(lease_state_in),
+    INBOX: _alone(inbox_in),
     GENERATIONS: _alone(parse_generations),
     OPEN_RUN: _alone(open_runs_in),
     USAGE: _alone(usage_in),
@@ -59,6 +63,7 @@ _READERS: dict[str, Callable[[str, Cell], object]] = {
     ORIGIN: _by_value(origin_in),
     BROUGHT: _by_value(bytes.decode),
     MEND: _by_value(int),
+    MESSAGE: lambda name, cell: decode_note(cell.value),
     BRANCHES: lambda name, cell: sessions_in(cell.value),
 }
 """Who reads a cell: by its name, or by what its name begins with."""

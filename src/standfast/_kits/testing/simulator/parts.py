@@ -22,7 +22,7 @@ from standfast._src.runs.engine.run_store import LogTail, RunStore, RunSummary, 
 from standfast._src.sessions.backends.memory.memory_session import InMemorySession
 from standfast._src.sessions.client.session_wrapper import ContextForSession, SessionWrapper
 from standfast._src.sessions.protocol import Head, Lease, SessionABC
-from standfast._src.sessions.rules.saved_runs import NestedItems, Recorded, RunSave
+from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems, Recorded, RunSave
 from standfast._src.tools.function_tool import FunctionTool, Invoker
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class SimulatedSession(SessionWrapper):
         detached: bool = False,
         costs: tuple[int, Sequence[Item]] | None = None,
         nested: Sequence[NestedItems] = (),
+        heard: Sequence[HeardMessage] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and give the lease back, in one step or not at all."""
         real = lease._lease if isinstance(lease, _Lease) else lease
@@ -99,7 +100,7 @@ class SimulatedSession(SessionWrapper):
         def work() -> Coroutine[Any, Any, Recorded]:
             done: Coroutine[Any, Any, Recorded] = self.underlying_session.record(
                 items=items, writer=writer, start=start, digests=digests, run=run, lease=real, release=release,
-                detached=detached, costs=costs, nested=nested,
+                detached=detached, costs=costs, nested=nested, heard=heard,
             )  # fmt: skip
             return done
 

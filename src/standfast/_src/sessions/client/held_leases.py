@@ -54,13 +54,14 @@ class StoredLease:
         *,
         asked_at: float,
         open_runs: tuple[OpenRun, ...] = (),
+        inbox: tuple[str, ...] = (),
         taken_from: str = "",
         key: Hashable = None,
         keeps: object = None,
     ) -> None:
         self._name, self._carrier, self.fence = name, carrier, fence
         self.ttl_s, self._timeout_s, self._key = ttl_s, timeout_s, key
-        self.open_runs = open_runs
+        self.open_runs, self.inbox = open_runs, inbox
         """The runs of the session that had not ended when the lease was taken, read in the same step."""
         self.taken_from = taken_from
         """The holder before, if it never released the lease; else empty."""

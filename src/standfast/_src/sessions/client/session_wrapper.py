@@ -42,7 +42,8 @@ from standfast._src.sessions.protocol import (
     require,
 )
 from standfast._src.sessions.records import Holder, Origin, Record, RecordPage, RunUsage, SearchPage
-from standfast._src.sessions.rules.saved_runs import NestedItems, Recorded, RunSave
+from standfast._src.sessions.rules.messages import Receipt, WaitingMessage, WhenBusy
+from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems, Recorded, RunSave
 from standfast._src.sessions.signatures import accepts_wrapper, has_parameter
 
 ContextForSession: TypeAlias = Any
@@ -156,10 +157,12 @@ class SessionWrapper(SessionABC):
         detached: bool = False,
         costs: tuple[int, Sequence[Item]] | None = None,
         nested: Sequence[NestedItems] = (),
+        heard: Sequence[HeardMessage] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and release the lease, in one step or not at all."""
         given: dict[str, Any] = {} if costs is None else {"costs": costs}
         given |= {"nested": nested} if nested else {}
+        given |= {"heard": heard} if heard else {}
         waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
             items=items, writer=writer, start=start, digests=digests, run=run, lease=lease, release=release,
             detached=detached, **given,
@@ -262,6 +265,32 @@ class SessionWrapper(SessionABC):
     async def usage(self) -> list[RunUsage]:
         """Return the cost of each run (B15)."""
         found: list[RunUsage] = await require(self.underlying_session, "usage").usage()
+        return found
+
+    async def send(
+        self,
+        message: str | list[Item],
+        *,
+        agent: str,
+        message_id: str | None = None,
+        when_busy: WhenBusy = "steer",
+        by: str | None = None,
+        max_turns: int | None = 10,
+    ) -> Receipt:
+        """Send a message to the wrapped session's conversation (F1)."""
+        receipt: Receipt = await require(self.underlying_session, "send").send(
+            message, agent=agent, message_id=message_id, when_busy=when_busy, by=by, max_turns=max_turns
+        )
+        return receipt
+
+    async def receipt(self, message_id: str) -> Receipt | None:
+        """Return the receipt of a message to the wrapped session; None for an unknown id (F1)."""
+        receipt: Receipt | None = await require(self.underlying_session, "send").receipt(message_id)
+        return receipt
+
+    async def waiting_messages(self) -> list[WaitingMessage]:
+        """List the waiting messages of the wrapped session (F1)."""
+        found: list[WaitingMessage] = await require(self.underlying_session, "send").waiting_messages()
         return found
 
     def run_store(self) -> RunStore:

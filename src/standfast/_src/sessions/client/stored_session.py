@@ -45,6 +45,7 @@ from standfast._src.sessions.client.held_leases import (
     clock_s,
 )
 from standfast._src.sessions.client.inspection_methods import InspectionMethods
+from standfast._src.sessions.client.message_methods import MessageMethods
 from standfast._src.sessions.client.read_only_executor import ReadOnlyExecutor
 from standfast._src.sessions.client.stored_runs import StoredRunStore, fence_of
 from standfast._src.sessions.protocol import (
@@ -74,7 +75,7 @@ from standfast._src.sessions.rules import (
 )
 from standfast._src.sessions.rules.history import LANE, IdempotencySlot
 from standfast._src.sessions.rules.leases import TICKET_S, Asker, Busy, Fence, Taken, UnchangedLease
-from standfast._src.sessions.rules.saved_runs import NestedItems, Recorded, Recording, RunSave
+from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems, Recorded, Recording, RunSave
 from standfast._src.sessions.storage import Cell, Name, Plan, Row
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ UNDO = ".undo"
 # Ends the slots of compensations. One is retried while later writes go out, and must still find what it wrote.
 
 
-class StoredSession(InspectionMethods, SessionABC):
+class StoredSession(InspectionMethods, MessageMethods, SessionABC):
     """One conversation in a store. Any number of objects, threads, loops and processes may share it."""
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
@@ -249,14 +250,15 @@ class StoredSession(InspectionMethods, SessionABC):
         detached: bool = False,
         costs: tuple[int, Sequence[Item]] | None = None,
         nested: Sequence[NestedItems] = (),
+        heard: Sequence[HeardMessage] = (),
     ) -> Coroutine[Any, Any, Recorded]:
         """Append items, save a run, and release the lease (`release`), in one step or not at all.
 
         `costs` is what replies of `writer` cost, and how many of them were kept before (B15). `nested` are items of
-        other writers, the runs inside tool calls of this one, which are stored before its own. Refused as `append` and
-        `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`: this call submits the step, which
-        is executed even if the awaiting task is cancelled or its loop closed; the lease is then released even if the
-        rest was refused.
+        other writers, the runs inside tool calls of this one, which are stored before its own. `heard`: messages that
+        end here. Refused as `append` and `save_run` refuse; a repeat after a lost acknowledgement succeeds. `detached`:
+        this call submits the step, which is executed even if the awaiting task is cancelled or its loop closed; the
+        lease is then released even if the rest was refused.
         """
         gives_back = lease if release and isinstance(lease, StoredLease) else None
         try:
@@ -264,7 +266,7 @@ class StoredSession(InspectionMethods, SessionABC):
             batches = [batch_of(one.items, one.writer, one.start, None, None) for one in nested]
             batches += [batch_of(items, writer, start, None, digests)] if items else []
             kept = {} if costs is None else {history.usage_cell(costs[0], checked_writer(writer)): costs[1]}
-            plan = partial(saved_runs.record, Recording(self._name, batches, run, fence, release, kept))
+            plan = partial(saved_runs.record, Recording(self._name, batches, run, fence, release, kept, heard))
             then = None if gives_back is None or not detached else partial(_settle_release, gives_back)
             waiting = self._write(plan, detached=detached, then=then)
         except StandfastError as error:  # like every other method, it raises when it is awaited
@@ -558,6 +560,7 @@ class _Asking:
             session.timeout_s,
             asked_at=asked_at,
             open_runs=taken.open_runs,
+            inbox=taken.inbox,
             taken_from=taken.taken_from,
             key=self._key,
             keeps=session,

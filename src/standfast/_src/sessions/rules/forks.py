@@ -6,7 +6,7 @@ refused as a gap nor skipped as a repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from standfast._src.sessions.rules.generations import Boxes, parse_generations, 
 from standfast._src.sessions.rules.history import (
     DIGESTS,
     GENERATIONS,
+    MESSAGE,
     ORIGIN,
     WRITER,
     Decision,
@@ -27,6 +28,7 @@ from standfast._src.sessions.rules.history import (
     until_done,
     value_of,
 )
+from standfast._src.sessions.rules.messages import decode_note
 from standfast._src.sessions.storage import Arrange, KeyUpdate, Name, Plan, Range, ReadAnswer, ReadRequest, Row, Rows
 
 Recode = Callable[[Item], Item]
@@ -61,11 +63,14 @@ def fork(
         behind = at is not None  # only then is there anything whose writers must be known
         live, generation = Rows(tags=behind or recode is not None), None if at is None else at.generation
         needed = partial(since, name, generation) if generation is not None else lambda sight: list[int]()
-        sight, boxes = yield from read_with_generations(name, prefixes=(WRITER, DIGESTS), live=live, wanted=needed)
+        sight, boxes = yield from read_with_generations(
+            name, prefixes=(WRITER, DIGESTS, MESSAGE), live=live, wanted=needed
+        )
         found = cut_at(sight, boxes, at)
         put: dict[str, bytes] = {}
         for writer, known in all_written(sight).items():
             put |= known.cut(found.lowest.get(writer, known.total)).cells(writer)
+        _cut_messages(sight, found.lowest, put)
         if not found.rows and not put:
             return None, []
         put[ORIGIN] = encode_value([name.id, len(found.rows), generation, sight.now, *([] if by is None else [by])])
@@ -75,6 +80,23 @@ def fork(
         return None, [made, KeyUpdate(name, prefix=sight.mark, cells={GENERATIONS: value_of(sight, GENERATIONS)})]
 
     yield from until_done(ReadRequest(new, cells=(GENERATIONS,)), decide, lane)
+
+
+def _cut_messages(sight: ReadAnswer, lowest: Mapping[str, int], put: dict[str, bytes]) -> None:
+    """Add the cells of stored and refused messages to a fork; waiting messages stay behind.
+
+    A message heard behind the fork's end leaves no count either.
+    """
+    for cell, held in sight.cells.items():
+        if not cell.startswith(MESSAGE) or held.expired:
+            continue
+        message_id, known = cell[len(MESSAGE) :], decode_note(held.value)
+        writer = known.writer or message_id
+        is_told = known.state == "refused" or WRITER + writer in put
+        if is_told and known.ordinal < lowest.get(writer, known.ordinal + 1):
+            put[cell] = held.value
+        elif known.state == "heard":
+            put.pop(WRITER + message_id, None)
 
 
 def _copy_history(name: Name, found: ForkStart, recode: Recode | None) -> Arrange:

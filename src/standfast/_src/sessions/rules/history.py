@@ -57,12 +57,16 @@ MOVING = "m/"
 BROUGHT = "b/"
 MEND = "x/"
 """Prefix of the cell of a repair in force; the cell holds the repair's number among those of its session."""
+INBOX = "inbox"
+"""Ids of the session's waiting messages, in the order of sending (F1)."""
+MESSAGE = "q/"
+"""Prefix of the cell of a message: content digest and end (F1)."""
 BRANCHES = "branches"
 """Branches of an AdvancedSQLiteSession."""
 
-CELLS = (GENERATIONS, LEASE, ORIGIN, IMPORTED, BRANCHES)
+CELLS = (GENERATIONS, LEASE, ORIGIN, IMPORTED, BRANCHES, INBOX)
 """Cells that exist once in a session."""
-FAMILIES = (OPEN_RUN, WRITER, DIGESTS, LANE, USAGE, MOVING, BROUGHT, MEND)
+FAMILIES = (OPEN_RUN, WRITER, DIGESTS, LANE, USAGE, MOVING, BROUGHT, MEND, MESSAGE)
 """Prefixes of the names of all other cells of a session."""
 
 SEALED = b"\x02sealed\x00"
@@ -74,9 +78,10 @@ SEALED_ROW = b'{"__enc__":'
 UNOPENED = b"\x00unopened\x00"
 """First bytes of the substitute for a row that could not be opened: not JSON, so the rules skip and keep it (A14)."""
 
-KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT)
+KEPT_BY_CLEAR = (WRITER, LEASE, LANE, OPEN_RUN, BROUGHT, MESSAGE)
 # A count must outlive a clear, or a late repeat would bring back what was cleared; so must the fencing number (A12).
 # Which runs were moved here must outlive it too, or repeating that move would bring one back that has acted since.
+# So must what is known of messages: one that waits goes with the history, and a late repeat must not bring it back.
 # Which runs are open is decided for each, so that one that was saved a moment ago is not forgotten unseen.
 
 NOT_A_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, struct.error)
@@ -534,7 +539,7 @@ def clear(
         runs = {cell[len(OPEN_RUN) :] for cell in sight.cells if cell.startswith(OPEN_RUN)}
         runs |= set((yield from runs_of(name)))
         kept = {run for run in runs if keeps_run(sight, value_of(sight, OPEN_RUN + run))}
-        cells = {cell: value_of(sight, cell) for cell in (LEASE, *(OPEN_RUN + run for run in runs))}
+        cells = {cell: value_of(sight, cell) for cell in (LEASE, INBOX, *(OPEN_RUN + run for run in runs))}
         put: dict[str, bytes | None] = dict.fromkeys(OPEN_RUN + run for run in runs - kept)
         counts = _counts_alone(sight, count_alone)
         has_more = len(counts) > COUNTS_AT_ONCE
@@ -544,7 +549,7 @@ def clear(
         change = KeyUpdate(name, mark=sight.mark, cells=cells, wipe=KEPT_BY_CLEAR, put=put)
         return None, [change, *(KeyUpdate(Name("run", run), remove=True) for run in sorted(runs - kept))]
 
-    yield from until_done(ReadRequest(name, cells=(LEASE,), prefixes=prefixes), decide, lane)
+    yield from until_done(ReadRequest(name, cells=(LEASE, INBOX), prefixes=prefixes), decide, lane)
     while has_more:
         sight = yield from look(ReadRequest(name, prefixes=(WRITER,), mark=False))
         # Only of what was cleared: a writer may have started over since.

@@ -12,13 +12,17 @@ from typing import Literal, NamedTuple
 
 from standfast._src.base.errors import RunStateError, SessionBusyError
 from standfast._src.base.json_values import encode_value
+from standfast._src.runs.engine.codec import decode_saved
+from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.sessions.rules.generations import KeptGeneration, encode_generations
 from standfast._src.sessions.rules.history import (
     BROUGHT,
     GENERATIONS,
     IMPORTED,
+    INBOX,
     KEPT_BY_CLEAR,
     LEASE,
+    MESSAGE,
     OPEN_RUN,
     ORIGIN,
     Decision,
@@ -27,7 +31,8 @@ from standfast._src.sessions.rules.history import (
     until_done,
     value_of,
 )
-from standfast._src.sessions.rules.leases import lease_state_in, open_run_value
+from standfast._src.sessions.rules.leases import encode_inbox, inbox_in, lease_state_in, open_run_value
+from standfast._src.sessions.rules.messages import Note, content_digest
 from standfast._src.sessions.rules.saved_runs import HEAD, LOG, is_open_run
 from standfast._src.sessions.rules.snapshot import MOVED, ImportNote, Picture, RunPicture, note_in
 from standfast._src.sessions.storage import KeyUpdate, Load, Name, Plan, ReadAnswer, ReadRequest
@@ -56,7 +61,7 @@ class Cargo(NamedTuple):
 def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
     """Import the session; return None if the target has changed since it was read."""
     there = cargo.there
-    cells = (GENERATIONS, IMPORTED, LEASE)
+    cells = (GENERATIONS, IMPORTED, LEASE, INBOX)
     moved = tuple(run.run_id for run in cargo.moved)
 
     def decide(sight: ReadAnswer) -> Plan[Decision[tuple[str, ...] | None]]:
@@ -70,12 +75,15 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
             return None, []
         _refuse_held(name, sight)
         step = yield from _runs_step(cargo, come)
-        conditions: dict[str, bytes | None] = {cell: value_of(sight, cell) for cell in cells}
+        conditions: dict[str, bytes | None] = {cell: value_of(sight, cell) for cell in (GENERATIONS, IMPORTED, LEASE)}
         conditions |= {BROUGHT + run.run_id: value_of(sight, BROUGHT + run.run_id) for run in come}
         put: dict[str, bytes | None] = {BROUGHT + run.run_id: run.token.encode() for run in come}
         put |= {
             OPEN_RUN + run.run_id: open_run_value(run.status, None) for run in come if is_open_run(run.status, run.head)
         }
+        put |= _messages_of(sight, come)
+        if INBOX in put:
+            conditions[INBOX] = value_of(sight, INBOX)
         if cargo.mode != "runs":
             put |= cells_of(cargo.seen)
             put[IMPORTED] = json.dumps(cargo.note).encode()
@@ -92,6 +100,25 @@ def bring(name: Name, cargo: Cargo) -> Plan[Brought | None]:
 
     done, head = yield from until_done(ReadRequest(name, cells=cells, prefixes=(BROUGHT,), times=True), decide)
     return None if done is None else Brought(head.value, done)
+
+
+def _messages_of(sight: ReadAnswer, come: Sequence[RunPicture]) -> dict[str, bytes | None]:
+    """Build the cells of moved messages, behind the messages waiting here already."""
+    waiting, put = list(inbox_in(sight)), dict[str, bytes | None]()
+    for run in sorted(come, key=lambda one: (one.created or 0.0, one.run_id)):
+        saved = SavedRun(run.run_id, run.revision, run.head, {log: tuple(records) for log, records in run.logs.items()})
+        try:
+            known = decode_saved(saved)
+        except RunStateError:
+            continue  # a voice call, which is not a message
+        if known.spec.message is None:
+            continue
+        items = [entry.item for entry in known.ledger[: known.spec.input_count]]
+        put[MESSAGE + run.run_id] = Note(content_digest(items)).encode()
+        if not known.has_done_something:
+            waiting.append(run.run_id)
+            put[INBOX] = encode_inbox(waiting)
+    return put
 
 
 def _refuse_held(name: Name, sight: ReadAnswer) -> None:

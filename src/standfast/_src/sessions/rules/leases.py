@@ -19,6 +19,7 @@ import msgspec
 
 from standfast._src.base.errors import LeaseLostError
 from standfast._src.sessions.rules.history import (
+    INBOX,
     LEASE,
     OPEN_RUN,
     Decision,
@@ -143,6 +144,20 @@ def open_runs_in(sight: ReadAnswer) -> tuple[OpenRun, ...]:
     return tuple(OpenRun(cell[len(OPEN_RUN) :], *decode_cell(cell, value, _open_run_in)) for cell, value in found)
 
 
+_decode_inbox = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def inbox_in(sight: ReadAnswer) -> tuple[str, ...]:
+    """Return the ids of a session's waiting messages, in the order of sending (F1)."""
+    value = value_of(sight, INBOX)
+    return () if value is None else decode_cell(INBOX, value, _decode_inbox)
+
+
+def encode_inbox(ids: Sequence[str]) -> bytes | None:
+    """Encode the cell of the inbox; None for an empty inbox."""
+    return msgspec.json.encode(list(ids)) if ids else None
+
+
 def is_under_way(sight: ReadAnswer, value: bytes | None) -> bool:
     """Return whether an open run still holds its session's lease: then a clear keeps its record (A12, C15)."""
     held = lease_state_in(sight)
@@ -183,6 +198,8 @@ class Taken(NamedTuple):
     open_runs: tuple[OpenRun, ...]
     taken_from: str = ""
     """The holder before, if it never released the lease; else empty."""
+    inbox: tuple[str, ...] = ()
+    """Ids of the waiting messages, in the order of sending (F1)."""
 
 
 class Busy(NamedTuple):
@@ -200,10 +217,10 @@ IsGone = Callable[[str], bool]
 def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsGone) -> Plan[Taken | Busy]:
     """Take the lease if it is free and no waiter comes first; otherwise leave a ticket, if the asker waits."""
     while True:
-        sight = yield from look(ReadRequest(name, cells=(LEASE,), prefixes=(OPEN_RUN,), mark=False))
+        sight = yield from look(ReadRequest(name, cells=(LEASE, INBOX), prefixes=(OPEN_RUN,), mark=False))
         held, runs = lease_state_in(sight), open_runs_in(sight)
         if held.ttl_s and held.nonce == asker.nonce:  # its answer was lost
-            return Taken(held.number, runs)
+            return Taken(held.number, runs, inbox=inbox_in(sight))
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
         mine = asker.tickets[0] if asker.tickets else None
         # The worker that ends a run comes before the waiters for its end.
@@ -218,7 +235,7 @@ def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsG
             )
             if (yield from _try_write(name, sight, taken)):
                 before = (held.holder or "another holder") if held.ttl_s else ""
-                return Taken(taken.number, runs, before)
+                return Taken(taken.number, runs, before, inbox_in(sight))
             continue
         tickets = _renew_tickets(waiting, asker.tickets, sight.now)
         if tickets is None or (yield from _try_write(name, sight, msgspec.structs.replace(held, tickets=tickets))):

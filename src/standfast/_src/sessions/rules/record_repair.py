@@ -31,6 +31,7 @@ from standfast._src.sessions.rules.history import (
     GENERATIONS,
     LEASE,
     MEND,
+    MESSAGE,
     MOVING,
     OPEN_RUN,
     USAGE,
@@ -68,7 +69,7 @@ def whole(name: Name, rows: Rows = Rows(times=True)) -> Plan[ReadAnswer]:  # noq
 
     `rows`: only these of its rows.
     """
-    families = (OPEN_RUN, MEND, WRITER, DIGESTS, USAGE, MOVING, BROUGHT)
+    families = (OPEN_RUN, MEND, WRITER, DIGESTS, USAGE, MOVING, BROUGHT, MESSAGE)
     asked = ReadRequest(name, CELLS, families, rows=(rows,), times=True)
     return (yield from look(asked))
 

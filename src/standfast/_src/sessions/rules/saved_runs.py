@@ -7,7 +7,7 @@ cell on the session, written in the same step: the next holder of the session's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -15,14 +15,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from standfast._src.base.errors import NotFoundError, RunClaimedError, RunStateError, StandfastError
+from standfast._src.base.errors import (
+    NotFoundError,
+    RunClaimedError,
+    RunStateError,
+    SessionConflictError,
+    StandfastError,
+)
 from standfast._src.base.json_values import Item, encode_value
-from standfast._src.runs.engine.codec import ENDED as ENDED, conversation_of, is_left_open
+from standfast._src.runs.engine.codec import ENDED as ENDED, conversation_of, is_left_open, may_go_on
 from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast._src.sessions.protocol import Head
-from standfast._src.sessions.rules.append import AppendBatch, plan_append
+from standfast._src.sessions.rules.append import AppendBatch, Written, plan_append
 from standfast._src.sessions.rules.history import (
+    INBOX,
     LEASE,
+    MESSAGE,
     OPEN_RUN,
     SEALED,
     WRITER,
@@ -37,6 +45,8 @@ from standfast._src.sessions.rules.history import (
 )
 from standfast._src.sessions.rules.leases import (
     Fence,
+    encode_inbox,
+    inbox_in,
     lost_lease,
     open_run_value,
     release_put,
@@ -50,6 +60,10 @@ UNREADABLE = "unreadable"
 
 REVISION_DIGITS = 19
 # A revision has fewer: it is a number that every store can hold.
+
+HEARD = Written(1, 1).value()
+# The count of a message that another run has heard: a run that is started under its id is refused as one that has
+# written (B1).
 
 CONVERSATION, LEFT_OPEN = "conversation", "left_open"
 # Labels, beside those that a listing shows: the server's conversation an open run is on ("": none; runs of sessions
@@ -88,6 +102,8 @@ class Recorded(NamedTuple):
 
     head: Head
     revision: int
+    inbox: tuple[str, ...] = ()
+    """Ids of the waiting messages, as of this step (F1)."""
 
 
 # --- loading and saving ----------------------------------------------------------------------------------------------
@@ -232,6 +248,17 @@ def is_open_run(status: str, head: bytes) -> bool:
     return status not in ENDED or is_left_open(head)
 
 
+class HeardMessage(NamedTuple):
+    """End of a message in the step of the run that has heard or refused it (F1).
+
+    `save` ends the message's own record (None: no record is left). `note` is the new value of the message's cell.
+    """
+
+    message_id: str
+    save: RunSave | None
+    note: bytes | None
+
+
 class Recording(NamedTuple):
     """Content of one record: batches, one per writer; a save of a run; costs of replies; the lease it is under.
 
@@ -245,6 +272,7 @@ class Recording(NamedTuple):
     fence: Fence | None
     release: bool = False
     costs: Mapping[str, Sequence[Item]] = MappingProxyType({})
+    heard: Sequence[HeardMessage] = ()
 
 
 def record(wanted: Recording) -> Plan[Recorded]:
@@ -264,15 +292,19 @@ def record(wanted: Recording) -> Plan[Recorded]:
                     change = yield from plan_append(session, batch, sight)
                     changes += [] if change is None else [change]
             done, revision = (None, 0) if save is None else (yield from plan_save(save))
+            ends = dict[str, KeyUpdate]()
+            for one in wanted.heard:
+                if one.save is not None and (end := (yield from _plan_end(one.save))) is not None:
+                    ends[one.message_id] = end
         except StandfastError as error:
             raise lost or error  # noqa: B904 — the first says more than what came of it
-        step = [] if done is None else [done]
+        step = [*([] if done is None else [done]), *ends.values()]
         if lost is not None and (changes or step or not (batches or save)):
             raise lost
         # Else all was committed before, and another worker may have the lease since, as this step has released it. A
         # repeat that was refused for that would report a lost lease to a run which is stored and has ended.
         if session is not None and lost is None:
-            own = _session_change(session, wanted, changes, sight)
+            own = _session_change(session, wanted, changes, sight, ends.keys())
             step = [own, *step] if step or own.put or own.push else []
         if step and len(changes) < len(batches) and not is_sure:
             # A batch is left out by what was seen, which may be a guess: the step would not notice that its count has
@@ -284,8 +316,33 @@ def record(wanted: Recording) -> Plan[Recorded]:
             if not isinstance(got, Done):
                 continue
             if step[0].name == session:
-                return Recorded(Head(got.marks[0]), revision)
-        return Recorded(Head() if session is None else (yield from head(session)), revision)
+                return Recorded(Head(got.marks[0]), revision, _still_waiting(wanted, inbox_in(sight)))
+        inbox = _still_waiting(wanted, inbox_in(sight))
+        return Recorded(Head() if session is None else (yield from head(session)), revision, inbox)
+
+
+def _plan_end(save: RunSave) -> Plan[KeyUpdate | None]:
+    """Plan the end of a message's record; None for an ended or removed record (lost answer, clear)."""
+    sight = yield from look(ReadRequest(Name("run", save.run_id), cells=(HEAD,), mark=False))
+    value = value_of(sight, HEAD)
+    if value is None or _parts(save.run_id, value)[1] == save.head:
+        return None
+    try:
+        return (yield from plan_save(save))[0]
+    except RunClaimedError as error:
+        raise SessionConflictError(
+            f"message {save.run_id!r} was heard or begun by another run", "Resume the run: it hears what still waits."
+        ) from error
+
+
+def _still_waiting(wanted: Recording, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the inbox after a record: without stored, heard, refused and ended messages."""
+    if not ids:
+        return ids
+    gone = {batch.writer for batch in wanted.batches} | {one.message_id for one in wanted.heard}
+    if wanted.save is not None and not may_go_on(wanted.save.status, wanted.save.head):
+        gone.add(wanted.save.run_id)
+    return tuple(one for one in ids if one not in gone)
 
 
 def _session_look(
@@ -295,10 +352,13 @@ def _session_look(
     cells = {WRITER + batch.writer for batch in batches}
     cells |= {OPEN_RUN + save.run_id} if save is not None else set()
     cells |= {LEASE} if fence is not None else set()
+    cells.add(INBOX)
     return ReadRequest(session, cells=tuple(sorted(cells)), mark=mark or any(one.expect is not None for one in batches))
 
 
-def _session_change(session: Name, wanted: Recording, changes: Sequence[KeyUpdate], sight: ReadAnswer) -> KeyUpdate:
+def _session_change(
+    session: Name, wanted: Recording, changes: Sequence[KeyUpdate], sight: ReadAnswer, ended: Set[str]
+) -> KeyUpdate:
     """Merge a record's changes and conditions on the session into one change of its name.
 
     Each writer has cells of its own, so writers do not conflict.
@@ -316,6 +376,13 @@ def _session_change(session: Name, wanted: Recording, changes: Sequence[KeyUpdat
     put |= {cell: encode_value([sight.now, requests]) for cell, requests in wanted.costs.items()}
     if wanted.release and fence is not None:
         put |= release_put(sight, fence)
+    ids = inbox_in(sight)
+    if (left := _still_waiting(wanted, ids)) != ids:
+        cells[INBOX], put[INBOX] = value_of(sight, INBOX), encode_inbox(left)
+    for one in wanted.heard:
+        if one.message_id in ended:
+            put |= {OPEN_RUN + one.message_id: None, MESSAGE + one.message_id: one.note}
+            put[WRITER + one.message_id] = HEARD
     for change in changes:
         cells |= change.cells
         put |= change.put

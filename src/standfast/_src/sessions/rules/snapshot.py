@@ -29,7 +29,9 @@ from standfast._src.sessions.rules.history import (
     DIGESTS,
     GENERATIONS,
     IMPORTED,
+    INBOX,
     LEASE,
+    MESSAGE,
     MOVING,
     OPEN_RUN,
     ORIGIN,
@@ -47,7 +49,7 @@ from standfast._src.sessions.rules.history import (
     value_of,
 )
 from standfast._src.sessions.rules.inspection import costs_in, origin_in
-from standfast._src.sessions.rules.leases import Fence, check_fence
+from standfast._src.sessions.rules.leases import Fence, check_fence, encode_inbox, inbox_in
 from standfast._src.sessions.rules.saved_runs import HEAD, LENGTHS, LOG, saved_in
 from standfast._src.sessions.storage import (
     NOBODY,
@@ -201,7 +203,7 @@ def picture(name: Name) -> Plan[Picture | None]:
         )
         _refuse_sealed(name, first)
         runs = yield from _runs(name)
-        prefixes = (WRITER, DIGESTS, USAGE, MOVING)
+        prefixes = (WRITER, DIGESTS, USAGE, MOVING, MESSAGE)
         sight, boxes = yield from read_with_generations(
             name, cells=(ORIGIN, IMPORTED, *OTHERS), prefixes=prefixes, live=Rows(times=True)
         )
@@ -246,7 +248,8 @@ def _build_picture(
         all_written(sight),
         _usage(sight),
         decode_cell(ORIGIN, origin.value, origin_in) if origin is not None and origin.alive else None,
-        {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive},
+        {cell: found.value for cell in OTHERS if (found := sight.cells.get(cell)) is not None and found.alive}
+        | _ended_messages(sight, {run.run_id for run in open_}),
         closed,
         open_,
         moving_in(sight),
@@ -255,6 +258,15 @@ def _build_picture(
         sight.mark,
         value_of(sight, GENERATIONS),
     )
+
+
+def _ended_messages(sight: ReadAnswer, unfinished: set[str]) -> dict[str, bytes]:
+    """Return the cells of ended messages: a repeat is known in the target too."""
+    return {
+        cell: found.value
+        for cell, found in sight.cells.items()
+        if cell.startswith(MESSAGE) and not found.expired and cell[len(MESSAGE) :] not in unfinished
+    }
 
 
 def _portable(rows: Sequence[Row], times: Sequence[float | None]) -> tuple[list[Stored], list[float | None], int]:
@@ -381,7 +393,7 @@ def _moving_value(run: RunPicture, target: str) -> bytes:
 
 def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: str, fence: Fence | None) -> Plan[bool]:
     """Close runs at their source and keep them in a cell for the mover; return False if anything has changed."""
-    cells = (GENERATIONS, LEASE, *(OPEN_RUN + run.run_id for run in runs))
+    cells = (GENERATIONS, LEASE, INBOX, *(OPEN_RUN + run.run_id for run in runs))
     sight = yield from look(ReadRequest(name, cells=cells))
     conditions = check_fence(name, fence, sight)
     if sight.mark != seen.mark or value_of(sight, GENERATIONS) != seen.generations_cell:
@@ -389,6 +401,9 @@ def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: st
     conditions |= {cell: value_of(sight, cell) for cell in cells if cell != LEASE}
     put: dict[str, bytes | None] = {}
     step: list[KeyUpdate] = []
+    ids, closed = inbox_in(sight), {run.run_id for run in runs}
+    if closed.intersection(ids):
+        put[INBOX] = encode_inbox([one for one in ids if one not in closed])
     for run in runs:
         put |= {MOVING + run.run_id: _moving_value(run, target), OPEN_RUN + run.run_id: None}
         ended = encode_moved(run.run_id, run.labels.get("agent", ""), target)

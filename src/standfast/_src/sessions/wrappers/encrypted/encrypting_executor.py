@@ -25,7 +25,7 @@ from standfast._src.base.errors import CorruptRecordError, SealBrokenError, Seal
 from standfast._src.sessions.client.executor import Executor, MakePlan
 from standfast._src.sessions.client.executor_wrapper import ChangePlan, ExecutorWrapper
 from standfast._src.sessions.rules.append import parse_writer_cell
-from standfast._src.sessions.rules.history import LANE, LEASE, OPEN_RUN, WRITER
+from standfast._src.sessions.rules.history import INBOX, LANE, LEASE, OPEN_RUN, WRITER
 from standfast._src.sessions.storage import (
     Answer,
     Arrange,
@@ -86,11 +86,11 @@ Shown = list[tuple[Row, float | None]]
 
 
 def is_open(cell: str) -> bool:
-    """Whether a cell is stored as it is: who holds a session, and which of its runs are open, holds no content.
+    """Whether a cell is stored as it is: its holder, its open runs and the ids of waiting messages hold no content.
 
     People who look after a store see these without a key.
     """
-    return cell == LEASE or cell.startswith(OPEN_RUN)
+    return cell in (LEASE, INBOX) or cell.startswith(OPEN_RUN)
 
 
 class EncryptingExecutor(ExecutorWrapper):
