@@ -297,6 +297,7 @@ if TYPE_CHECKING:
         OpenAIResponsesCompactionAwareSession,
         is_openai_responses_compaction_aware_session,
     )
+    from ._src.sessions.rules.messages import Receipt, WaitingMessage
     from ._src.sessions.wrappers.branches.advanced_session import AdvancedSQLiteSession
     from ._src.sessions.wrappers.compaction.responses import OpenAIResponsesCompactionSession
     from ._src.sessions.wrappers.compaction.summary import SummarisingSession
@@ -580,6 +581,7 @@ __all__ = [
     "RealtimeStateError",
     "ReasoningItem",
     "ReasoningItemIdPolicy",
+    "Receipt",
     "Record",
     "RecordPage",
     "RecoveredRun",
@@ -721,6 +723,7 @@ __all__ = [
     "Verification",
     "VerificationPlan",
     "WaitingCall",
+    "WaitingMessage",
     "WebSearchTool",
     "WebSearchToolImageSettings",
     "WrongLoopError",

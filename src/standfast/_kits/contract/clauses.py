@@ -1,7 +1,8 @@
 """The contract as data: every promise has a name that the kit tests, the docs print and an error may mention.
 
 Part A is what any session promises, part B what a session with abilities promises, part C what a run leaves in a
-session, part D who owns a conversation, part E what a realtime session promises. `ability` is the one a session
+session, part D who owns a conversation, part E what a realtime session promises, part F what becomes of a
+message. `ability` is the one a session
 must declare for the clause to be its own; None means that every session is held to it.
 
 A clause that promises several things is a group of lettered sentences (C15a, C15b, …). A test names the
@@ -11,6 +12,7 @@ sentence or the group; checks, scorecards and mistakes go by the group.
 from __future__ import annotations
 
 from standfast._kits.contract.clause import Clause as Clause
+from standfast._kits.contract.clauses_of_messages import PART_F
 from standfast._kits.contract.clauses_of_runs import PART_C, PART_D, PART_E
 from standfast._kits.contract.clauses_of_sessions import PART_A, PART_B
 from standfast._src.base.errors import NotFoundError
@@ -21,10 +23,11 @@ PARTS: dict[str, str] = {
     "C": "What a run persists",
     "D": "Who owns the conversation",
     "E": "A realtime session",
+    "F": "Messages to a conversation",
 }
 """Letter of a part to its title."""
 
-CLAUSES: dict[str, Clause] = {clause.id: clause for clause in (*PART_A, *PART_B, *PART_C, *PART_D, *PART_E)}
+CLAUSES: dict[str, Clause] = {clause.id: clause for clause in (*PART_A, *PART_B, *PART_C, *PART_D, *PART_E, *PART_F)}
 """Every clause by its id, in the order of the contract."""
 
 

@@ -156,7 +156,7 @@ PART_C: tuple[Clause, ...] = (
         "unfinished runs",
         "An unfinished run is never silently stepped over: one that the run's own run store knows on this "
         "conversation, that has not ended, and of which a call has begun or waits or a turn is stored. (One that has "
-        "done nothing is left alone: it can be run again.)",
+        "done nothing is left alone: it can be run again; a message among those is heard, F2.)",
         "Unfinished runs are looked for once, by the outermost run, under its lease, before history is read; a run "
         "itself and the runs it is nested in never count; a record that cannot be read is refused by name.",
         "`RunConfig(unfinished=...)`: `settle` (default), `resume`, `refuse` (names run, calls and what to do; "

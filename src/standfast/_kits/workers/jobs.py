@@ -35,7 +35,8 @@ from standfast._src.base.errors import (
 )
 from standfast._src.base.json_values import Item, JsonValue
 from standfast._src.runs.api.arguments import StartOptions, named_agents
-from standfast._src.runs.api.runner import Runner, deliver
+from standfast._src.runs.api.resume import deliver
+from standfast._src.runs.api.runner import Runner
 from standfast._src.runs.engine.codec import RunRecord, decode_saved, has_ended
 from standfast._src.runs.engine.run import Owner, begin
 from standfast._src.runs.engine.run_store import RunSummary

@@ -45,6 +45,7 @@ ToolNameCollisionPolicy = Literal["warn", "error"]
 Concurrency = Literal["wait", "reject", "allow"]
 """Behaviour of a run while another one holds the session (C13)."""
 
+Messages = Literal["steer", "queue"]
 Unfinished = Literal["settle", "resume", "refuse", "ignore"]
 """Behaviour of a run towards another unfinished run of the conversation (C15)."""
 
@@ -218,6 +219,12 @@ class RunConfig:
     concurrency: Concurrency = field(default="wait", kw_only=True)
     """Behaviour while another run holds the session: wait for it, be refused, or write anyway (C13)."""
 
+    messages: Messages = field(default="steer", kw_only=True)
+    """Whether this run hears messages sent to its conversation meanwhile (F2).
+
+    "steer": before its next request; "queue": never, they wait for a run of their own.
+    """
+
     unfinished: Unfinished | None = field(default=None, kw_only=True)
     """Policy of a new run towards another run of the conversation that has not ended (C15).
 
@@ -332,6 +339,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "reasoning_item_id_policy": (None, "preserve", "omit"),
     "concurrency": ("wait", "reject", "allow"),
     "save": ("auto", "never"),
+    "messages": ("steer", "queue"),
     "unfinished": (None, "settle", "resume", "refuse", "ignore"),
 }
 

@@ -17,6 +17,8 @@ EVENTS: Mapping[str, tuple[int, str]] = {
     "lease_taken_over": (logging.WARNING, "%(holder)s took %(what)s over from %(before)s, which had not given it back"),
     "run_resumed": (logging.INFO, "run %(run)s is resumed; it was %(status)s"),
     "run_unfinished": (logging.INFO, "run %(run)s of this conversation had not ended (%(found)s): %(done)s"),
+    "message_sent": (logging.INFO, "message %(message)s was sent to session %(session)r"),
+    "message_heard": (logging.INFO, "run %(run)s has heard message %(message)s"),
     "outcome_unknown": (logging.WARNING, "what became of %(what)s of run %(run)s is not known: %(done)s"),
     "lease_lost": (
         logging.WARNING,

@@ -347,6 +347,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "_src.runs.loop.result": ("RunResult", "RunResultStreaming"),
     "_src.runs.loop.run_scope": ("AgentToolInvocation", "UnfinishedRun"),
     "_src.runs.api.run_state": ("RunState", "CallRecord"),
+    "_src.sessions.rules.messages": ("Receipt", "WaitingMessage"),
     "_src.runs.engine.run_store": ("RunStore", "SavedRun", "RunSummary", "LogTail"),
     "_src.runs.api.repl": ("run_demo_loop",),
     "_src.base.logs": ("enable_verbose_stdout_logging",),

@@ -24,6 +24,7 @@ RunItemEventName: TypeAlias = Literal[
     "mcp_approval_requested",
     "mcp_approval_response",
     "mcp_list_tools",
+    "input_heard",
 ]
 
 
@@ -69,7 +70,8 @@ EVENT_NAMES: dict[str, RunItemEventName] = {
     "mcp_approval_response_item": "mcp_approval_response",
     "mcp_list_tools_item": "mcp_list_tools",
 }
-"""Run item `type` to event name. Approval placeholders, compactions and admitted input are not announced."""
+"""Run item `type` to event name. Approval placeholders, compactions and admitted input are not announced; a message
+that a run hears is, as `input_heard`."""
 
 
 def event_for(item: RunItem) -> RunItemStreamEvent | None:

@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any
 
 from standfast._src.agents.agent import Agent
-from standfast._src.agents.approvals import ApprovalBook
 from standfast._src.agents.context import RunContextWrapper, TContext, wrapper_of
 from standfast._src.agents.error_handlers import RunErrorHandlers, check_error_handlers
 from standfast._src.agents.hooks import RunHooksBase, check_hooks
-from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, check_max_turns, coerce_run_config
-from standfast._src.base.errors import NotFoundError, UserError
+from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig, coerce_run_config
+from standfast._src.base.errors import (
+    UserError,
+)
 from standfast._src.base.json_values import Item
 from standfast._src.runs.api.agent_runner import (
     execute,
@@ -28,27 +29,25 @@ from standfast._src.runs.api.agent_runner import (
     state_of,
 )
 from standfast._src.runs.api.arguments import StartOptions, default_provider, named_agents, start
+from standfast._src.runs.api.resume import AS_SAVED, load_saved_run, load_state, to_resume
 from standfast._src.runs.api.run_state import RunState
-from standfast._src.runs.api.saved_context import wrap_context
-from standfast._src.runs.engine.codec import decode_saved, ending_of
-from standfast._src.runs.engine.run import Owner, evolve
-from standfast._src.runs.engine.run_store import RunStore, RunSummary, SavedRun
+from standfast._src.runs.api.send_message import send_message
+from standfast._src.runs.engine.codec import ending_of
+from standfast._src.runs.engine.run import Owner
+from standfast._src.runs.engine.run_store import RunStore, RunSummary
 from standfast._src.runs.loop.active_runs import HAND_OVER_S, hand_over_all
-from standfast._src.runs.loop.agent_graph import AgentGraph
 from standfast._src.runs.loop.conversation_owner import owner_of, owner_on_resume
 from standfast._src.runs.loop.result import RunResult, RunResultStreaming
 from standfast._src.runs.loop.run_attempt import RunAttempt
-from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments, usage_of
+from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments
 from standfast._src.runs.persistence.pending_items import unsent_items
-from standfast._src.runs.persistence.resume_checks import check_saved, refuse_to_delete
+from standfast._src.runs.persistence.resume_checks import refuse_to_delete
 from standfast._src.runs.persistence.session_lock import run_store_of
 from standfast._src.runs.recovery.recover import Bounds, Recovery, RecoveryReport
 from standfast._src.runs.recovery.run_updates import RunUpdate
 from standfast._src.runs.recovery.watch import POLL_S, WAIT_S, watch
 from standfast._src.sessions.protocol import Session
-
-AS_SAVED: Any = object()
-"""What `max_turns` of a resume is if nobody says it."""
+from standfast._src.sessions.rules.messages import Receipt, WhenBusy
 
 
 class Runner:
@@ -192,6 +191,32 @@ class Runner:
         )
         # fmt: on
 
+    @classmethod
+    async def send(
+        cls,
+        starting_agent: Agent[TContext],
+        message: str | list[Item],
+        *,
+        session: Session,
+        message_id: str | None = None,
+        when_busy: WhenBusy = "steer",
+        by: str | None = None,
+        context: TContext | None = None,
+        max_turns: int | None = DEFAULT_MAX_TURNS,
+        hooks: RunHooksBase[TContext, Any] | None = None,
+        run_config: RunConfig | dict[str, Any] | None = None,
+        error_handlers: RunErrorHandlers[TContext] | dict[str, Any] | None = None,
+    ) -> Receipt:
+        """Send a message to a conversation in any state, and begin it here if no run has the conversation (F1, F2).
+
+        While a run is under way, in whatever process, that run hears the message before its next request, and the
+        receipt is `waiting`. Else this call runs the message, and returns when that run has come to rest. Sent again
+        under its `message_id`, a message is not heard again: the receipt tells what became of it. Raises what the run
+        raised; the message then waits for the next run, or for `recover`.
+        """
+        options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
+        return await send_message(starting_agent, message, options, message_id=message_id, when_busy=when_busy, by=by)
+
     # --- saved runs --------------------------------------------------------------------------------------------------
 
     @classmethod
@@ -230,7 +255,7 @@ class Runner:
             The result of the whole run.
         """
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
-        return await execute(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
+        return await execute(starting_agent, *await to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
     async def resume_streamed(
@@ -249,7 +274,7 @@ class Runner:
     ) -> RunResultStreaming[RunState[TContext]]:
         """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does."""
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
-        return start_streamed(starting_agent, *await _to_resume(starting_agent, run_id, run_store, options, takeover))
+        return start_streamed(starting_agent, *await to_resume(starting_agent, run_id, run_store, options, takeover))
 
     @classmethod
     async def result(
@@ -267,7 +292,7 @@ class Runner:
         RunStateError if it has not ended.
         """
         store = run_store_of(session, run_store)
-        saved = await _load_saved_run(store, run_id)
+        saved = await load_saved_run(store, run_id)
         owner = owner_of(session if ending_of(saved) is not None else None, None, None, False)
         attempt = _attempt_without_model(starting_agent, wrapper_of(context), store, owner, session)
         await attempt.look_at(saved)
@@ -347,7 +372,7 @@ class Runner:
         ) -> tuple[RunAttempt, Callable[[], Awaitable[RunResult[Any]]]]:
             context = None if context_of is None else context_of(summary)
             options = StartOptions(context, AS_SAVED, hooks, config, error_handlers, session=session, beside=beside)
-            state, options, resumed = await _to_resume(agent, summary.run_id, at, options)
+            state, options, resumed = await to_resume(agent, summary.run_id, at, options)
             attempt = start(agent, state, options, resumed=replace(resumed, at_once=True))
             return attempt, partial(execute_attempt, attempt, state)
 
@@ -375,7 +400,7 @@ class Runner:
         context: TContext | None = None,
     ) -> RunState[TContext]:
         """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`."""
-        return await _load(starting_agent, run_id, run_store_of(session, run_store), context)
+        return await load_state(starting_agent, run_id, run_store_of(session, run_store), context)
 
     @classmethod
     async def list_runs(
@@ -408,7 +433,7 @@ class Runner:
         Raises NotFoundError, RunStateError if it has ended, RunClaimedError if another worker took it meanwhile.
         """
         store = run_store_of(session, run_store)
-        state = await _load(starting_agent, run_id, store)
+        state = await load_state(starting_agent, run_id, store)
         saved = state._saved
         session = session if saved.run.spec.owner.kind == "session" else None
         owner = owner_on_resume(saved.run, owner_of(session, None, None))
@@ -444,51 +469,6 @@ class Runner:
 
 
 # --- from arguments to an attempt ------------------------------------------------------------------------------------
-
-
-async def _to_resume(
-    agent: Agent[Any], run_id: str, run_store: RunStore | None, options: StartOptions, takeover: bool = False
-) -> tuple[RunState[Any], StartOptions, ResumedRun]:
-    """A saved run, and what it is resumed with."""
-    state = await _load(agent, run_id, run_store_of(options.session, run_store), options.context)
-    run = state._run
-    if options.max_turns is not AS_SAVED:
-        check_max_turns(options.max_turns)
-        run = evolve(run, spec=evolve(run.spec, max_turns=options.max_turns))
-        state._saved = replace(state._saved, run=run)
-    resumed = replace(state._saved, takeover=takeover, status=run.status)
-    # The session may only be where the run store is: a run that a server owns is not given it.
-    owned = options.session if run.spec.owner.kind == "session" else None
-    return state, options._replace(session=owned, max_turns=run.spec.max_turns), resumed
-
-
-async def deliver(
-    agent: Agent[Any], run_id: str, given: str | list[Item] | None, options: StartOptions, run_store: RunStore | None
-) -> RunResult[RunState[Any]]:
-    """Start a run under its id, wherever it has got to; without input, resume the saved run of that id."""
-    if given is None:
-        return await execute(agent, *await _to_resume(agent, run_id, run_store, options._replace(max_turns=AS_SAVED)))
-    config = replace(coerce_run_config(options.run_config), run_id=run_id)
-    return await execute(agent, given, options._replace(run_config=config))
-
-
-# --- saved runs ------------------------------------------------------------------------------------------------------
-
-
-async def _load_saved_run(store: RunStore, run_id: str) -> SavedRun:
-    saved = await store.load_run(run_id)
-    if saved is None:
-        raise NotFoundError(f"there is no saved run {run_id!r}", "List them with Runner.list_runs(...).")
-    return saved
-
-
-async def _load(agent: Agent[Any], run_id: str, store: RunStore, context: object = None) -> RunState[Any]:
-    """A saved run, checked against the agents it is to go on with."""
-    saved = await _load_saved_run(store, run_id)
-    run = decode_saved(saved)
-    check_saved(run, AgentGraph(agent))
-    wrapper = wrap_context(context, usage_of(run), ApprovalBook())  # what it has cost so far, in whatever process
-    return RunState._from_saved(ResumedRun(run, saved.revision, store), wrapper, agent)
 
 
 def _attempt_without_model(

@@ -13,6 +13,7 @@ from standfast._src.base.errors import CallerError, RunStateError
 from standfast._src.base.json_values import Item
 from standfast._src.items.items import call_output_item
 from standfast._src.items.texts_for_models import model_text
+from standfast._src.runs.engine.append_log import Log
 from standfast._src.runs.engine.decisions import attach_decisions, only_decisions, refuse_to_override
 from standfast._src.runs.engine.events import (
     Appended,
@@ -28,6 +29,7 @@ from standfast._src.runs.engine.events import (
     Held,
     InputStaged,
     Judged,
+    MessageHeard,
     NotTaken,
     Released,
     Replied,
@@ -36,9 +38,25 @@ from standfast._src.runs.engine.events import (
     Stopped,
     ToolsGone,
 )
-from standfast._src.runs.engine.run import Call, Conclusion, Entry, Positions, Progress, Run, Stop, Turn, View, evolve
+from standfast._src.runs.engine.run import (
+    Call,
+    Conclusion,
+    Entry,
+    Positions,
+    Progress,
+    Run,
+    Spec,
+    Stop,
+    Turn,
+    View,
+    evolve,
+)
 
 _FEED_WHAT_WAS_DUE = "Feed a run only results of effects that due() asked for."
+
+
+ATTEMPTS_MAX = 3
+"""Number of attempts before the run of a message is left as failed."""
 
 
 def advance(run: Run, event: Event) -> Run:
@@ -83,6 +101,8 @@ def advance(run: Run, event: Event) -> Run:
             return _progress(run, staged=staged)
         case HandedOver():
             return evolve(run, spec=run.spec.with_context("handed_over"))
+        case MessageHeard() if run.turn is None and not run.finished:
+            return _apply_heard(run, event)
         case ToolsGone(call_ids):
             for call_id in call_ids:
                 run = _change_call(run, call_id, ("asked",), kind="gone")
@@ -123,6 +143,25 @@ def _apply_judged(run: Run, event: Judged) -> Run:
     if event.stage == "output" and run.turn is not None and run.turn.conclusion is not None:
         return _output_judged(run, run.turn, run.turn.conclusion, event)
     raise CallerError("no verdict was asked for", _FEED_WHAT_WAS_DUE)
+
+
+def _apply_heard(run: Run, event: MessageHeard) -> Run:
+    start = len(run.ledger)
+    entries = [
+        Entry(
+            "input_item",
+            run.progress.agent,
+            item,
+            {"input_id": f"input-{start + number}", "message_id": event.message_id},
+        )
+        for number, item in enumerate(event.items)
+    ]
+    run = evolve(run, spec=run.spec.with_context("heard", [*run.spec.heard, event.message_id]))
+    if not entries:
+        return run
+    ledger = run.ledger.appended(entries)
+    # Stored before the next request leaves: a crash in the request does not lose or repeat the message (F1).
+    return evolve(run, ledger=ledger, marks=evolve(run.marks, ready=len(ledger)))
 
 
 def _output_judged(run: Run, turn: Turn, conclusion: Conclusion, event: Judged) -> Run:
@@ -234,11 +273,14 @@ def _apply_claimed(run: Run, event: Claimed) -> Run:
     is_torn = run.status == "running" and run.has_done_something and not run.spec.was_handed_over
     spec = run.spec.with_context("takeovers", run.spec.takeovers + 1) if is_torn else run.spec
     spec = spec.with_context("handed_over", None) if spec.was_handed_over else spec
+    if spec.message is not None and not run.has_done_something:
+        spec = spec.with_context("attempts", spec.attempts + 1)
     known = evolve(run.progress, claim=event.claim, stop=stop, is_ready=False)
     progress = evolve(known, doubt=run.progress.outgoing is not None)
     # What the session holds now it holds in the history that is read again (D7): sent from the ledger too, it would be
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
+    run, marks, spec = _without_unstored_messages(run, marks, spec)
     turn = run.turn
     if turn is not None:
         always = {call.name for call in turn.calls if call.decision is not None and call.decision.sticky}
@@ -247,6 +289,18 @@ def _apply_claimed(run: Run, event: Claimed) -> Run:
     if run.view.base is None and run.view.tail != marks.stored:
         views = views.appended((View(None, marks.stored),))
     return evolve(run, spec=spec, progress=progress, marks=marks, turn=turn, views=views)
+
+
+def _without_unstored_messages(run: Run, marks: Positions, spec: Spec) -> tuple[Run, Positions, Spec]:
+    """Drop messages missing in the session: the inbox still has each, or a later run has heard each (F1)."""
+    tail = run.ledger.since(marks.stored)
+    dropped = {str(entry.extra["message_id"]) for entry in tail if entry.extra and "message_id" in entry.extra}
+    if not dropped:
+        return run, marks, spec
+    own = [entry for entry in tail if not (entry.extra and "message_id" in entry.extra)]
+    run = evolve(run, ledger=Log([*run.ledger[: marks.stored], *own]))
+    spec = spec.with_context("heard", [one for one in spec.heard if one not in dropped])
+    return run, evolve(marks, ready=min(marks.ready, len(run.ledger))), spec
 
 
 def _claimed_call(call: Call, claim: str, always: set[str]) -> Call:
@@ -288,7 +342,14 @@ def _apply_stopped(run: Run, event: Stopped) -> Run:
         run = evolve(run, turn=None, progress=evolve(run.progress, turns=turn.number - 1))
     if event.mode == "abandoned":
         return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns))
+    if event.mode in ("failed", "immediate") and _is_tried_again(run):
+        return _progress(run, is_ready=True)
     return _progress(run, stop=Stop(event.mode, run.progress.turns))
+
+
+def _is_tried_again(run: Run) -> bool:
+    """Return True for an untouched message with attempts left: a worker begins the message again (F1)."""
+    return run.spec.message is not None and not run.has_done_something and run.spec.attempts < ATTEMPTS_MAX
 
 
 def _stays_open(run: Run, turn: Turn, event: Stopped) -> bool:

@@ -112,6 +112,8 @@ def encode_ending(run: Run) -> bytes:
         "input_count": run.spec.input_count,
         "max_turns": run.spec.max_turns,
     }
+    if run.tripped and run.spec.message is not None:
+        ending["refused_by"] = next((one["guardrail"] for one in reversed(run.results) if one.get("tripped")), "")
     if decided := list(decisions_of(run)):
         ending["decisions"] = decided
     return encode_value(_add_version({"ended": run.spec.run_id, **ending}))
@@ -169,6 +171,7 @@ class Ending(Struct, frozen=True):
     input_count: Annotated[int, Meta(ge=0)] = 0
     max_turns: int | None = None
     decisions: tuple[Item, ...] = ()
+    refused_by: str | None = None
 
 
 def check_ending(saved: SavedRun) -> Ending:

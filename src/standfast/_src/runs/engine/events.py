@@ -233,6 +233,16 @@ class InputStaged(Event, frozen=True):
     items: tuple[Item, ...] | None
 
 
+class MessageHeard(Event, frozen=True):
+    """A judged message to the conversation, heard between two turns (F2).
+
+    Without items: the message was stored before the run's own input.
+    """
+
+    message_id: str
+    items: tuple[Item, ...] = ()
+
+
 class Stopped(Event, frozen=True):
     """The run should end: after its turn, at once, or because an effect failed."""
 

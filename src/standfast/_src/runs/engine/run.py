@@ -7,7 +7,7 @@ both say "yes".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct, field, structs
@@ -64,7 +64,7 @@ class Spec(Struct, frozen=True):
     input_is_text: bool = False
     context: Any = None
     """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
-    `handed_over`, `held`. Fields would stand in the saved form of every run."""
+    `handed_over`, `held`, `message`, `attempts`, `heard`. Fields would stand in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -108,7 +108,25 @@ class Spec(Struct, frozen=True):
         """Return a copy that is held by an operator, or released."""
         return self.with_context("held", None if hold is None else {"by": hold.by, "at": hold.at})
 
-    def with_context(self, name: str, value: bool | int | Mapping[str, object] | None = True) -> Spec:
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """Policy and sender of a message to the conversation; empty for a run without a message (F1)."""
+        found = self.context.get("message") if isinstance(self.context, dict) else None
+        return found if isinstance(found, dict) else None
+
+    @property
+    def attempts(self) -> int:
+        """Number of times a worker has begun the message as a run."""
+        found = self.context.get("attempts") if isinstance(self.context, dict) else None
+        return found if type(found) is int else 0
+
+    @property
+    def heard(self) -> tuple[str, ...]:
+        """Ids of the messages heard by the run, in order (F2)."""
+        found = self.context.get("heard") if isinstance(self.context, dict) else None
+        return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+
+    def with_context(self, name: str, value: bool | int | Sequence[str] | Mapping[str, object] | None = True) -> Spec:
         """Return a copy with a fact added to its context."""
         known = {**(self.context if isinstance(self.context, dict) else {}), name: value}
         return evolve(self, context={name: value for name, value in known.items() if value is not None} or None)
@@ -371,6 +389,8 @@ class Run(Struct, frozen=True):
         if self.spec.owner.kind != "session":
             return self.marks.stored
         # This input will not be sent again: the run ended with it, or a person may take days to decide.
+        if self.tripped and self.spec.message is not None:
+            return self.marks.ready  # a refused message is in no history (F4)
         if self.tripped or self.paused:
             return len(self.ledger)
         return self.marks.ready
@@ -485,14 +505,16 @@ def begin(
     inside: str | None = None,
     is_apart: bool = False,
     is_beside: bool = False,
+    message: dict[str, Any] | None = None,
 ) -> Run:
     """Build a run before its first effect."""
     context: dict[str, Any] = {} if inside is None else {"inside": inside}
     context |= {name: True for name, is_so in (("apart", is_apart), ("beside", is_beside)) if is_so}
+    context |= {} if message is None else {"message": message}
     entries = [Entry("input", agent, item) for item in input_items]
     return Run(
         spec=Spec(run_id, agent, owner, max_turns, len(entries), input_is_text, context or None),
-        progress=Progress(agent=agent, verdict=verdict),
+        progress=Progress(agent=agent, verdict=verdict, is_ready=message is not None),
         marks=Positions(response_id=owner.id if owner.kind == "chain" else None),
         ledger=Log(entries),
         views=Log([View(None if owner.kind == "session" else (), 0)]),

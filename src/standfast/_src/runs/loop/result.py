@@ -217,6 +217,16 @@ class RunResultBase(Generic[TState]):
         return tuple(self._scope.seen.unfinished)
 
     @property
+    def heard(self) -> tuple[str, ...]:
+        """Ids of the messages heard by the run, in order (F2)."""
+        return self._run.spec.heard
+
+    @property
+    def interrupted_by(self) -> str | None:
+        """Id of the message that the run stopped for, after a turn and without a final output (F2)."""
+        return self._scope.interrupted_by
+
+    @property
     def not_stored(self) -> tuple[tuple[str, int], ...]:
         """Runs of this process before this one whose last items the session did not get: run id and number (C14)."""
         return self._scope.not_stored

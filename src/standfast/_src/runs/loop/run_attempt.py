@@ -219,6 +219,7 @@ class RunAttempt:
         # Before anything else can fail: what an error carries must be this run.
         self.loop.state, self.loop.saver, self.is_open = opened.run, opened.saver, True
         self.loop.run_lease = self.scope.run_lease
+        self.loop.mail = self.scope.mail
         if self.loop.is_to_stop:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
 

@@ -48,6 +48,7 @@ from standfast._src.runs.persistence.session_lock import SessionLock, current_ta
 from standfast._src.runs.steps.resolved_agent import AgentResolver
 from standfast._src.sessions.protocol import Lease, Session
 from standfast._src.sessions.records import sum_usages
+from standfast._src.sessions.rules.saved_runs import HeardMessage
 from standfast._src.tools.tool_call import ConcurrencyLimit
 from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 
@@ -299,6 +300,14 @@ class RunScope:
         self.places = ConcurrencyLimit(execution.max_function_tool_concurrency if execution is not None else None)
         self.history: list[Item] = []
         """What the session held when the run began, or was resumed."""
+        self.mail: dict[str, HeardMessage] = {}
+        """Ends of the messages heard between turns, by message id (F2)."""
+        self.unheard: str | None = None
+        """Id of a message left to a later run: no later message is heard before it (F3)."""
+        self.interrupted_by: str | None = None
+        """Id of the message that this run stopped for (F2)."""
+        self.interrupting: dict[str, bool] = {}
+        """For each waiting message of known policy: True if its sender asked this run to stop (F2)."""
         self.seen = Seen()
         # A nested run has a run around it that waits for it with its own lease.
         may_yield = arguments.moved is None and not arguments.is_let_first

@@ -7,7 +7,8 @@ turn and the run that knows it are one step. A turn that no saved run has is sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from standfast._src.base.errors import LeaseLostError, RunClaimedError
@@ -22,6 +23,7 @@ from standfast._src.runs.engine.events import (
     ChildMoved,
     Effect,
     Event,
+    MessageHeard,
     Replied,
     Returned,
 )
@@ -31,11 +33,11 @@ from standfast._src.runs.persistence.pending_items import with_items
 from standfast._src.runs.persistence.run_saver import RunSaver
 from standfast._src.runs.persistence.session_lock import NewItems, SessionLock
 from standfast._src.sessions.protocol import Lease
-from standfast._src.sessions.rules.saved_runs import NestedItems
+from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems
 
 # What must be known after a crash, so that nothing with side effects is repeated: saved before anything else happens.
 # A reply is among them only if a server has taken the request; else asking again is harmless.
-ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved)
+ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved, MessageHeard)
 
 
 class SavingLoop(Reconciler[Run, Event, Effect]):
@@ -61,6 +63,8 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         """The lease on the run itself, where no session's covers it."""
         self.nested: list[NestedItems] = []
         """What nested runs that ended with this one's turn leave to be stored, in the step that stores the turn."""
+        self.mail: Mapping[str, HeardMessage] = {}
+        """Ends of heard messages, by message id: each is part of the storing step (F2)."""
         self._is_over = self._stores_first = False
 
     @property
@@ -126,12 +130,16 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         that was saved before its input would leave, in a crash, input that no history has (C15).
         """
         # What happens in a nested run is saved here before that run saves it itself: it does not wait for an append.
-        if self.saver is None or self.saver.beside is None or not isinstance(event, Returned | ApprovalNeeded):
+        if (
+            self.saver is None
+            or self.saver.beside is None
+            or not isinstance(event, Returned | ApprovalNeeded | MessageHeard)
+        ):
             return False
         run = self.state
         if run.paused:
             return run.marks.stored < run.storable
-        return isinstance(event, Returned) and (run.turn is None or run.turn.complete)
+        return not isinstance(event, ApprovalNeeded) and (run.turn is None or run.turn.complete)
 
     async def save(self) -> None:
         """Save the run as it is now, if there is where to and anything that must survive."""
@@ -150,7 +158,15 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
 
     def _with_items(self) -> tuple[Run, NewItems]:
         assert self._session is not None  # only a session-owned run has something to store
-        return with_items(self.state, keeps_costs=self._session.keeps_costs, nested=self.nested)
+        after, new = with_items(self.state, keeps_costs=self._session.keeps_costs, nested=self.nested)
+        return after, self._with_heard(after, new) if self.mail else new
+
+    def _with_heard(self, after: Run, new: NewItems) -> NewItems:
+        """Add the ends of the messages stored in this step (F2)."""
+        entries = self.state.ledger[self.state.marks.stored : after.marks.stored]
+        ids = [str(one.extra["message_id"]) for one in entries if one.extra and "message_id" in one.extra]
+        heard = [self.mail[one] for one in dict.fromkeys(ids) if one in self.mail]
+        return replace(new, heard=heard) if heard else new
 
     async def _store(self, after: Run, new: NewItems, *, release: bool) -> None:
         """Store these items and, if it must survive, the run that knows them."""

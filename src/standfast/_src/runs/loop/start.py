@@ -34,6 +34,7 @@ from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.runs.loop.conversation_owner import owner_on_resume
 from standfast._src.runs.loop.initial_run import as_shown
 from standfast._src.runs.loop.run_scope import ResumedRun, RunScope, usage_of
+from standfast._src.runs.persistence.heard_messages import hear_first, hears_at_once
 from standfast._src.runs.persistence.recover_from_session import another_input, rebuild_from_items
 from standfast._src.runs.persistence.resume_checks import check_saved, check_tools, check_unclaimed
 from standfast._src.runs.persistence.run_saver import RunSaver
@@ -80,10 +81,11 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
         return earlier
     await look_for_unfinished(scope, fresh.spec.run_id, is_resumed=False)
     run, gone = await settle_on_server(scope, fresh, is_resumed=False)
-    saver = _saver(scope, needed=named or bool(gone))
+    saver = _saver(scope, needed=named or bool(gone) or hears_at_once(scope))
     if gone and scope.arguments.moved is not None:
         await scope.arguments.moved(run)  # first: who goes on with a nested run goes by what its parent knows
     await _save_first(saver, run, gone)
+    run = await hear_first(scope, run)  # saved before: whatever dies now, a worker resumes the run that heard them
     return Opened(await as_shown(scope, run), saver)
 
 
@@ -323,6 +325,7 @@ async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool =
     if saver is not None and revision > 0:
         scope.give_back_claim = partial(saver.give_back, _to_be_taken(found))
     await _save_first(saver, run, gone)
+    run = await hear_first(scope, run)
     emit("run_resumed", run=run.spec.run_id, status=status)
     return Opened(run, saver)
 

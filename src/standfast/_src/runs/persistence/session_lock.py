@@ -30,7 +30,7 @@ from standfast._src.sessions.foreign.adapter import PlainSession
 from standfast._src.sessions.foreign.turn_lock import ProcessLease
 from standfast._src.sessions.protocol import Lease, Session, SessionSettings, abilities, ended_abilities
 from standfast._src.sessions.records import RunUsage
-from standfast._src.sessions.rules.saved_runs import NestedItems, Recorded, RunSave
+from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems, Recorded, RunSave
 from standfast._src.sessions.signatures import has_parameter
 
 LOGGED_WAIT_S = 0.5
@@ -69,11 +69,13 @@ class NewItems:
     """What replies of the writer cost, those that were not kept before."""
     nested: Sequence[NestedItems] = ()
     """Items of runs inside its calls, which stand before its own."""
+    heard: Sequence[HeardMessage] = ()
+    """Ends of messages heard or refused by the run (F1)."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to store."""
-        return not (self.items or self.costs or self.nested)
+        return not (self.items or self.costs or self.nested or self.heard)
 
     def as_arguments(self) -> dict[str, Any]:
         """The same as arguments of a session's `record`."""
@@ -83,6 +85,8 @@ class NewItems:
             given["costs"] = self.costs
         if self.nested:
             given["nested"] = self.nested
+        if self.heard:
+            given["heard"] = self.heard
         return given
 
 
@@ -159,6 +163,8 @@ class SessionLock:
         if outer is not None and outer.is_same(session):
             self._outer = outer._outer or outer
         self._started_in = current_task()
+        self.inbox: tuple[str, ...] = ()
+        """Ids of the waiting messages, as of the last step of this run (F1)."""
         self.cut: Sequence[Item] = ()
         """What `read` left out of the latest items, because the limit cut the rest of their reply off."""
 
@@ -231,6 +237,7 @@ class SessionLock:
         if self._leasable:
             named = {"holder": self.holder} if _says_who(cast("Hashable", type(self.session))) else {}
             self._held = await self.session.lease(ttl_s=self._lease_ttl_s, wait_s=wait_s, **named)
+            self.inbox = getattr(self._held, "inbox", ())
         elif self._plain is not None:
             self._held = await self._plain.hold(wait_s)
 
@@ -354,6 +361,7 @@ class SessionLock:
         done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
         if gives_back:
             self._held = None
+        self.inbox = getattr(done, "inbox", ())
         return done.revision
 
     def record_now(self, new: NewItems, *, run: RunSave | None) -> None:

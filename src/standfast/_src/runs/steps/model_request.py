@@ -25,6 +25,7 @@ from standfast._src.runs.engine.request import left_out, ordinals_to_send, state
 from standfast._src.runs.engine.run import Outgoing, Run
 from standfast._src.runs.loop.loop import Loop
 from standfast._src.runs.loop.run_scope import PreparedView, RunScope, logger
+from standfast._src.runs.persistence.heard_messages import hear
 from standfast._src.runs.persistence.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
 from standfast._src.runs.steps.allowed_callers import Callers
 from standfast._src.runs.steps.call_hooks import announce_agent, hook_pair, observers, wants
@@ -41,6 +42,8 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
         run = loop.run
         if all(effect.key != other.key for other in due(run)):
             return  # a stop came in from whoever watches
+    if scope.session is not None and scope.session.inbox and await hear(loop, scope):
+        return  # what was said meanwhile comes first
     # From here on the turn counts as begun: a stop after the turn lets it finish.
     loop.last_requested_turn = effect.turn
     agent = scope.graph.agent(run.progress.agent)

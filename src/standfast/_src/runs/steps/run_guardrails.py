@@ -95,7 +95,8 @@ def _input_guardrails_now(
     """The guardrails that judge the input now, and whether there are more, which run beside the model."""
     guardrails = input_guardrails(scope, agent)
     # Under a server's conversation all of them block (D10), so that one question answers for all.
-    if stage == "staged" or run.spec.owner.kind == "conversation":
+    # Of a message too: refused, it is in no request (F4).
+    if stage == "staged" or run.spec.owner.kind == "conversation" or run.spec.message is not None:
         return guardrails, False
     is_blocking = run.progress.verdict == "blocking"
     now = [guardrail for guardrail in guardrails if bool(guardrail.run_in_parallel) != is_blocking]
