@@ -23,6 +23,7 @@ from standfast._src.base.errors import (
     SealBrokenError,
     StandfastError,
 )
+from standfast._src.base.json_values import Item
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.codec import has_ended
 from standfast._src.runs.engine.run_store import RunSummary
@@ -36,6 +37,7 @@ from standfast._src.sessions.rules import append, history, inspection, saved_run
 from standfast._src.sessions.rules.history import LEASE, as_time, listing, look
 from standfast._src.sessions.rules.inspection import ListedSession
 from standfast._src.sessions.rules.leases import lease_state_in
+from standfast._src.sessions.rules.messages import Receipt, WaitingMessage, WhenBusy
 from standfast._src.sessions.storage import Listed, Name, Plan, ReadRequest, Row
 
 if TYPE_CHECKING:
@@ -362,6 +364,52 @@ class Store:
         from standfast._kits.operators.backlog import look_at_backlog
 
         return await look_at_backlog(self.url, self._runs, self.worker)
+
+    async def send(
+        self,
+        session_id: str,
+        message: str | list[Item],
+        *,
+        agent: str,
+        message_id: str | None = None,
+        when_busy: WhenBusy = "steer",
+        by: str | None = None,
+        max_turns: int | None = 10,
+    ) -> Receipt:
+        """Send a message to a conversation, without agents: the run under way hears it, or a worker begins a run (F1).
+
+        `agent` names the agent of a run that a worker begins, `by` the sender. See `StoredSession.send`.
+        """
+        self._check_writable()
+        session = self.session(session_id)
+        try:
+            return await session.send(
+                message, agent=agent, message_id=message_id, when_busy=when_busy, by=by, max_turns=max_turns
+            )
+        finally:
+            await session.close()
+
+    async def receipt(self, session_id: str, message_id: str) -> Receipt:
+        """Return the receipt of a message; raises NotFoundError for an unknown id (F1)."""
+        session = self.session(session_id)
+        try:
+            found = await session.receipt(message_id)
+        finally:
+            await session.close()
+        if found is None:
+            raise NotFoundError(
+                f"no message {message_id!r} was sent to session {session_id!r}",
+                "List the waiting ones with Store.list_messages().",
+            )
+        return found
+
+    async def list_messages(self, session_id: str) -> list[WaitingMessage]:
+        """List the waiting messages of a conversation; `cancel` takes back one (F1)."""
+        session = self.session(session_id)
+        try:
+            return await session.waiting_messages()
+        finally:
+            await session.close()
 
     async def decide(
         self,
