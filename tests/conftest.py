@@ -75,6 +75,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="how many jobs three workers do on each store, and how many of them die of it (default: %(default)s)",
     )
+    parser.addoption(
+        "--message-lives",
+        type=int,
+        default=8,
+        metavar="N",
+        help="how many random lives of messages, and how many kills of senders and workers (default: %(default)s)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -239,7 +239,7 @@ def write(page: Page) -> None:
     about = []
     for reference in page.backends:
         seen = _seen(reference)
-        missing = [one for column in seen.values() for one in clauses_of("ABC") if one not in column]
+        missing = [one for column in seen.values() for one in clauses_of("ABCF") if one not in column]
         if missing:
             raise SystemExit(f"{reference} has not been looked at for {', '.join(missing)}: run ./dev scorecards again")
         card.merge(seen)

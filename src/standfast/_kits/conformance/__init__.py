@@ -9,7 +9,7 @@
 
     TestMyStore = suite(MyStore())
 
-Running pytest then makes every check of parts A and B, and of saved runs (C12), that the store can be asked for, and
+Running pytest then makes every check of parts A, B and F, and of saved runs (C12), that the store can be asked for, and
 ends with a scorecard.
 `check` does the same as a function; `python -m standfast.conformance` as a command.
 """

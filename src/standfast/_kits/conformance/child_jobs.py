@@ -244,3 +244,18 @@ def make_objects(backend: Backend, wire: JobPipe, *, count: int) -> None:
         wire.tell(finished=True)
 
     asyncio.run(work())
+
+
+def send_messages(backend: Backend, wire: JobPipe, *, number: int, messages: int) -> None:
+    """Send messages in order, under ids of this process."""
+
+    async def work() -> None:
+        session = backend.open("conversation")
+        wire.tell(ready=True)
+        wire.wait()
+        for place in range(messages):
+            await session.send(f"{number}-{place}", agent="a", message_id=f"{number}-{place}")
+        wire.tell(sent=messages)
+        await close(session)
+
+    asyncio.run(work())

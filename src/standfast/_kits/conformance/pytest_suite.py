@@ -45,7 +45,7 @@ class Described:
         return {check.clause_id for check in checks_of()} - made
 
 
-def suite(backend: Backend, *, parts: str = "ABC", options: Options | None = None) -> type:
+def suite(backend: Backend, *, parts: str = "ABCF", options: Options | None = None) -> type:
     """Build a test class with a test for each check of these parts that the backend supports.
 
     Give it a name that pytest collects: `TestMyStore = suite(MyStore())`. `options` is the amount of work; None:

@@ -75,7 +75,7 @@ class Scorecard:
 
     @classmethod
     def of(
-        cls, backend: Backend, results: Iterable[Result], parts: str = "ABC", clause_ids: Iterable[str] = ()
+        cls, backend: Backend, results: Iterable[Result], parts: str = "ABCF", clause_ids: Iterable[str] = ()
     ) -> Scorecard:
         """Build the scorecard of a backend from the outcomes of its checks, optionally only for these clauses."""
         from standfast._kits.conformance.catalogue import clauses_of  # with every check: the plugin loads without them
