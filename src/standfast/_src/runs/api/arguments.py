@@ -1,4 +1,4 @@
-"""From the arguments of a call to one attempt at a run: everything that can be refused before anything is done."""
+"""Checks of a call's arguments, and the attempt made from them: every refusal comes before any effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_agent(agent: object) -> None:
 
 
 def named_agents(agents: Agent[Any] | Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
-    """Starting agents by the name that runs know them by; raises if one is none, or two have one name."""
+    """Return starting agents by name; raise if there is none, or if two have one name."""
     given = [agents] if isinstance(agents, Agent) else list(agents)
     found: dict[str, Agent[Any]] = {}
     for agent in given:
@@ -71,7 +71,7 @@ def check_session(session: object) -> None:
 
 
 class StartOptions(NamedTuple):
-    """What the three ways to run an agent have in common besides the agent and its input."""
+    """Options common to the three ways of running an agent, besides the agent and its input."""
 
     context: object = None
     max_turns: int | None = DEFAULT_MAX_TURNS
@@ -94,7 +94,7 @@ def start(
     events: EventQueue | None = None,
     resumed: ResumedRun | None = None,
 ) -> RunAttempt:
-    """One attempt at a run, its arguments checked; raises what can be known to be wrong before anything is done."""
+    """Return an attempt at a run with checked arguments; raise for a wrong argument before any effect."""
     hooks, max_turns, session = options.hooks, options.max_turns, options.session
     check_agent(agent)
     check_hooks(hooks)
@@ -146,7 +146,7 @@ def _provider_of(config: RunConfig) -> ModelProvider:
 
 
 def default_provider() -> ModelProvider:
-    """The one provider of this process that runs use which name none."""
+    """Return this process's provider for runs without a provider of their own."""
     global _provider
     if _provider is None:
         made: ModelProvider = edge("_src.models.providers.provider").MultiProvider()
@@ -158,7 +158,7 @@ _provider: ModelProvider | None = None
 
 
 def tracer_for(config: RunConfig) -> Tracer | None:
-    """Whoever traces runs; None where the program has set up no tracing, and then OpenTelemetry is not even loaded."""
+    """Return the tracer of runs; None without tracing by the program, and then OpenTelemetry is not even loaded."""
     if config.tracing_disabled or (config.tracing is None and "opentelemetry.trace" not in sys.modules):
         return None
     tracer: Tracer | None = edge("_src.tracing.opentelemetry_spans").tracer_for(config)

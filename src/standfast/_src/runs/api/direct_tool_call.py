@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def run_by_hand(request: AgentToolRun) -> RunResultBase:
     """Run the agent of a tool to its end, with the application object and usage of the call's context.
 
-    Raises UserError if it has to wait for a person: there is no run that could wait with it.
+    Raises UserError if the run has to wait for a person: there is no outer run to wait with it.
     """
     # Imported here, because this file is loaded by every program that has an agent, and few call its tools themselves.
     from standfast._src.runs.api.arguments import StartOptions, start

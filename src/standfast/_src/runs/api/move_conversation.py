@@ -127,7 +127,7 @@ class _Moving:
         self._plan()
 
     def _plan(self) -> None:
-        """Choose the items to move, without those that the service is known to refuse."""
+        """Choose the items to move, without items that the service is known to refuse."""
         self.carried, self.left = carried_of(self.items, type(self.remote).refuses, self.refused)
 
     async def move(self, there: Sequence[Item]) -> MoveReport:

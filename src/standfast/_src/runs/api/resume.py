@@ -1,4 +1,4 @@
-"""Load saved runs, as runs that go on (`Runner.resume`, `recover`, `send`, and jobs)."""
+"""Loading of saved runs, to resume them (`Runner.resume`, `recover`, `send`, and jobs)."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ _STATUS: dict[str, CallStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What a saved run knows about one of its calls.
+    """Record of a saved run about one of its calls.
 
-    `intended` has not begun and will run; `waiting` is for a person to decide; `started` had begun when this was saved,
-    so that after a crash nobody knows whether it took effect; `unknown` is such a call in a run that was taken up
-    again; `done` has its output and never runs again.
+    `intended`: it has not begun and will run. `waiting`: it waits for a person's decision. `started`: it had begun when
+    the run was saved; after a crash its outcome is unknown. `unknown`: a started call of a resumed run. `done`: it has
+    its output and never runs again.
     """
 
     call_id: str
@@ -138,12 +138,12 @@ class RunState(Generic[TContext, TAgent]):
 
     @property
     def current_turn(self) -> int:
-        """How many turns the run has taken."""
+        """Number of turns so far."""
         return self._run.progress.turns
 
     @property
     def max_turns(self) -> int | None:
-        """How many it may take."""
+        """Limit of turns."""
         return self._run.spec.max_turns
 
     @property
@@ -152,12 +152,12 @@ class RunState(Generic[TContext, TAgent]):
         return self._wrapper
 
     def get_interruptions(self) -> list[ToolApprovalItem]:
-        """The calls that wait for a person, nested runs' included, as copies: changing one changes nothing else."""
+        """Return copies of the calls waiting for a person, nested runs included. A changed copy changes nothing."""
         # Copies: what an application does to what it shows must not change what a decision is bound to.
         return [_copy_approval_item(item) for item in interruptions_of(self._run, self._reader())]
 
     def get_calls(self) -> list[CallRecord]:
-        """What is known of each call of this run, in call order; of nested runs while they are not finished."""
+        """Return the records of the run's calls, in call order, and of nested runs while they are unfinished."""
         return list(_records(self._run))
 
     def get_tool_use_tracker_snapshot(self) -> dict[str, list[str]]:
@@ -168,25 +168,27 @@ class RunState(Generic[TContext, TAgent]):
         return used
 
     def _reader(self) -> RunScope:
-        """What to look at the run with: where it did not pause here, a scope that knows the agents and runs nothing."""
+        """Return a scope for reading the run: its own if it paused here, else one with its agents only."""
         arguments = RunArguments(self._agent, "", self._wrapper, RunConfig(), provider=_no_provider)
         return self._saved.scope or RunScope(arguments)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def approve(self, approval_item: ToolApprovalItem, always_approve: bool = False) -> None:
-        """Let this call run; with `always_approve` every later call of the same tool too.
+        """Approve this call; with `always_approve` also every later call of the same tool.
 
-        The last decision of whoever holds this state counts, until the call runs. Raises AlreadyDecidedError for one
-        that an operator decided about (`Store.decide`), and ApprovalError for a call that does not wait, or that is not
-        the one that was shown: its tool or its arguments differ.
+        The last decision on this state counts, until the call runs. Raises AlreadyDecidedError for a call decided by an
+        operator (`Store.decide`). Raises ApprovalError for a call that does not wait, or differs from the shown call in
+        its tool or arguments.
         """
         self._decide(approval_item, approved=True, sticky=always_approve, message=None)
 
     def reject(
         self, approval_item: ToolApprovalItem, always_reject: bool = False, *, rejection_message: str | None = None
     ) -> None:
-        """Refuse this call, with what the model reads instead; with `always_reject` every later call of the tool."""
+        """Refuse this call and give the model a message instead; with `always_reject` also every later call of the
+        tool.
+        """
         self._decide(approval_item, approved=False, sticky=always_reject, message=rejection_message)
 
     def _decide(self, item: ToolApprovalItem, *, approved: bool, sticky: bool, message: str | None) -> None:
@@ -200,7 +202,7 @@ class RunState(Generic[TContext, TAgent]):
         self._advance(Decided(decision, path))
 
     def _take_decisions(self) -> None:
-        """What was decided with `context_wrapper.approve_tool` and `reject_tool` since the pause counts as well."""
+        """Apply the decisions made with `context_wrapper.approve_tool` and `reject_tool` since the pause."""
         for one in self._wrapper.approvals.drain():
             if one.call_id not in {asked.call.id for asked in questions_of(self._run) if not asked.path}:
                 continue  # about a tool, or a call to come: the book answers for it
@@ -250,9 +252,10 @@ class RunState(Generic[TContext, TAgent]):
         strict_context: bool = False,
         include_tracing_api_key: bool = False,
     ) -> dict[str, Any]:
-        """The run as a JSON object. The session, hooks, tools and agents are not in it: resume is given them.
+        """Return the run as a JSON object, without the session, hooks, tools and agents: a resume is given them.
 
-        `include_tracing_api_key` is taken for the SDK's sake and has no effect: no key is ever in a saved run.
+        `include_tracing_api_key` is accepted for compatibility with the SDK and has no effect: no key is ever in a
+        saved run.
         """
         wrapper = self._wrapper
         context = saved_context(wrapper.context, context_serializer, strict_context)
@@ -278,7 +281,7 @@ class RunState(Generic[TContext, TAgent]):
         context_deserializer: ContextDeserializer | None = None,
         strict_context: bool = False,
     ) -> RunState[Any]:
-        """The run that `to_json` gave. Raises RunStateError for anything else, before anything of it is used."""
+        """Return the run from `to_json`. Raises RunStateError for any other data, before any use of it."""
         if not isinstance(state_json, Mapping):
             raise RunStateError(f"{describe_type(state_json)} is not a saved run", "Pass what RunState.to_json() gave.")
         payload = dict(state_json)

@@ -1,8 +1,7 @@
-"""The face of runs: `Runner.run`, `run_sync`, `run_streamed`, and resuming by id.
+"""Public entry points of runs: `Runner.run`, `run_sync`, `run_streamed`, and resuming by id.
 
-Everything that can be refused is refused here, before anything is read or sent. What follows is one `RunAttempt`,
-however it is watched: `run` awaits it, `run_streamed` lets it go on in the background, `run_sync` runs it on a loop
-of its own thread.
+Every refusal comes here, before anything is read or sent. All ways use one `RunAttempt`: `run` awaits it,
+`run_streamed` drives it in the background, `run_sync` runs it on an event loop of its own thread.
 """
 
 from __future__ import annotations
@@ -234,7 +233,7 @@ class Runner:
         takeover: bool = False,
         max_turns: int | None = AS_SAVED,
     ) -> RunResult[RunState[TContext]]:
-        """Go on with a saved run, in any process: after a pause, a failure or a crash.
+        """Resume a saved run, in any process: after a pause, a failure or a crash.
 
         Finished work is not repeated; a call that had begun is settled by its tool's policy. Raises NotFoundError if
         there is no such run, RunStateError if it has ended, RunClaimedError if another worker has it.
@@ -286,9 +285,9 @@ class Runner:
         run_store: RunStore | None = None,
         context: TContext | None = None,
     ) -> RunResult[RunState[TContext]]:
-        """The result of a run that has ended, in whatever process: nothing runs, and nothing is written.
+        """Return the result of an ended run of any process. Nothing runs, and nothing is written.
 
-        Of a run in a session the session has the items: pass it. Raises NotFoundError if there is no such run, and
+        The session has the items of a run in a session: pass it. Raises NotFoundError if there is no such run, and
         RunStateError if it has not ended.
         """
         store = run_store_of(session, run_store)
@@ -309,13 +308,13 @@ class Runner:
         wait_s: float | None = WAIT_S,
         poll_s: float = POLL_S,
     ) -> AsyncGenerator[RunUpdate, None]:
-        """What happens to a run, as it is saved, in whatever process it runs: an async iterator that ends with the run.
+        """Watch a saved run of any process: return an async iterator of updates, ended by the end of the run.
 
-        Every update has a `cursor`; given as `after`, in any process, the watcher goes on behind that update. Items and
-        calls are told once each, whenever a watcher came and wherever it was cut off; how the run stands is told when
-        it is seen to have changed. A run of a session is watched with the session. One that is not saved yet is waited
-        for (`wait_s`; None: without end), then NotFoundError is raised. The store is asked every `poll_s` seconds, and
-        at once when this process saves the run; nothing is written, and no run waits for a watcher.
+        Every update has a `cursor`. Given as `after`, in any process, watching continues behind that update. Items and
+        calls are reported once each, even after a disconnection; the state of the run is reported when a change is
+        seen. A run of a session is watched with the session. An unsaved run is waited for (`wait_s`; None: without
+        end), then NotFoundError is raised. The store is read every `poll_s` seconds, and at once when this process
+        saves the run. Nothing is written, and no run waits for a watcher.
         """
         return watch(run_id, session, run_store, after, wait_s, poll_s)
 
@@ -334,7 +333,7 @@ class Runner:
         concurrency: int = 4,
         timeout_s: float | None = None,
     ) -> RecoveryReport:
-        """Go on, in one pass, with every saved run whose worker is gone, or that was decided and has no worker yet.
+        """Resume, in one pass, every saved run with a crashed worker, or with a decision and no worker yet.
 
         Runs that other workers have, or that wait for a person, are left as they are. So are failed and cancelled runs:
         their callers got the error. Any number of processes may do this at once. Exceptions of a run or a store are in
@@ -381,11 +380,12 @@ class Runner:
 
     @classmethod
     async def hand_over(cls, *, within_s: float = HAND_OVER_S) -> tuple[str, ...]:
-        """Leave every run of this event loop to other workers, because this process stops; their ids.
+        """Hand every run of this event loop over to other workers, because this process stops. Return the ids of the
+        runs.
 
-        Nothing more begins. What has begun ends, or is cut after `within_s` seconds as by a crash (then its outcome is
-        said to be unknown); the run is saved as it is and its lease given back. Whoever waits for it gets
-        RunHandedOverError. A run that is saved nowhere goes on until then, and is cancelled.
+        Nothing more begins. A begun effect ends, or is cut after `within_s` seconds as by a crash (then its outcome is
+        reported as unknown). The run is saved in its present state and its lease released. A caller waiting for the run
+        gets RunHandedOverError. A run without a store continues until then, and is cancelled.
         """
         return await hand_over_all(within_s)
 
@@ -427,10 +427,11 @@ class Runner:
         run_store: RunStore | None = None,
         message: str = "This call was not approved: the run was cancelled.",
     ) -> list[Item]:
-        """Give up a saved run: what waits is rejected, and its turn is stored whole (C8).
+        """Give up a saved run: waiting calls are rejected, and its turn is stored whole (C8).
 
-        Returns what a server that owns the conversation has not got then; the next run there has to bring it (D11).
-        Raises NotFoundError, RunStateError if it has ended, RunClaimedError if another worker took it meanwhile.
+        Returns the items not received by a server that owns the conversation; the next run there has to send them
+        (D11). Raises NotFoundError, RunStateError if the run has ended, RunClaimedError if another worker took it
+        meanwhile.
         """
         store = run_store_of(session, run_store)
         state = await load_state(starting_agent, run_id, store)
@@ -445,9 +446,9 @@ class Runner:
     async def delete_run(
         cls, run_id: str, *, session: Session | None = None, run_store: RunStore | None = None
     ) -> bool:
-        """Forget a saved run that has ended; the history in its session stays. Whether there was one.
+        """Delete the record of an ended run; the history in its session stays. Return True if there was one.
 
-        Raises RunStateError for one that has not ended: what it did, or waits for, would be forgotten with it (C15).
+        Raises RunStateError for a run that has not ended: its effects and open questions would be forgotten (C15).
         """
         store = run_store_of(session, run_store)
         saved = await store.load_run(run_id)
@@ -479,6 +480,6 @@ def _attempt_without_model(
     session: Session | None,
     resumed: ResumedRun | None = None,
 ) -> RunAttempt:
-    """An attempt that reads a saved run, or gives it up."""
+    """Return an attempt for reading or giving up a saved run."""
     config, session = RunConfig(run_store=store), session if owner.kind == "session" else None
     return RunAttempt(RunArguments(agent, "", wrapper, config, default_provider, owner, session, resumed=resumed))

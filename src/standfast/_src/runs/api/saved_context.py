@@ -1,8 +1,8 @@
-"""The application's context beside a saved run: what of it is JSON, and how it comes back.
+"""Application context beside a saved run: its JSON part, and the way back.
 
-A run never holds the application's object, and nothing in a payload can name code to load. So an object comes back as
-what was written of it, a plain dict, unless the program that loads it says how to make one (`context_deserializer`)
-or brings one (`context_override`). What was lost on the way is said: with a warning, or, if `strict`, with an error.
+A run never holds the application's object, and nothing in a payload can name code to load. An object is therefore
+loaded as its written form, a plain dict, unless the loading program converts it (`context_deserializer`) or brings one
+(`context_override`). A loss is reported: with a warning, or, if `strict`, with an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ContextOverride = Mapping[str, Any] | RunContextWrapper[Any]
 
 
 def saved_context(context: object, serializer: ContextSerializer | None, strict: bool) -> SavedContext:
-    """The context as JSON, with the way it was written; raises UserError where that cannot be."""
+    """Return the context as JSON, with its way of writing; raise UserError if it cannot be written."""
     if serializer is not None:
         value = serializer(context)
         if not isinstance(value, Mapping):
@@ -101,7 +101,7 @@ def read_saved_context(
 
 
 def wrap_context(context: object, usage: Usage, book: ApprovalBook) -> RunContextWrapper[Any]:
-    """A wrapper of this application object that knows what a run has used and what was decided about it."""
+    """Return a wrapper of this application object with a run's usage and decisions."""
     wrapper = wrapper_of(context)
     wrapper.usage, wrapper.approvals = usage, book
     return wrapper

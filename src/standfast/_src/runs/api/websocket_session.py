@@ -1,4 +1,4 @@
-"""`responses_websocket_session`: several runs with one provider, under the SDK's name for it."""
+"""`responses_websocket_session`: several runs with one provider, under the SDK's name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from standfast._src.runs.loop.result import RunResult, RunResultStreaming
 
 @dataclass(frozen=True)
 class ResponsesWebSocketSession:
-    """Runs agents with one provider, whose HTTP connections stay open from run to run."""
+    """Session of runs with one provider, with HTTP connections kept open from run to run."""
 
     provider: Any
     run_config: RunConfig

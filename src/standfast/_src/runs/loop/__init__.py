@@ -1,1 +1,1 @@
-"""Loop that drives a run, from its start to its result."""
+"""Loop of a run, from its start to its result."""

@@ -24,7 +24,7 @@ class ActiveRuns:
         """Whether the worker stops: whatever starts here is handed over before it has begun anything."""
 
     def note_end(self, loop: Loop) -> None:
-        """Remove a run that has released its resources, and wake the tasks that wait for its end."""
+        """Remove a run after the release of its resources, and wake the tasks waiting for its end."""
         ended = self.loops.pop(loop)
         if ended is not None and not ended.done() and not ended.get_loop().is_closed():
             ended.set_result(None)

@@ -1,8 +1,8 @@
-"""The agents of a run, by name. A run is data and knows agents only by name; here the names become agents again.
+"""Agents of a run, by name. A run is data and knows agents by name only; this graph maps the names to agents.
 
-Names are found by walking handoffs and agent tools from the starting agent. Where several agents of one name can be
-reached, each but the starting one is known by its name and where it stands: the names of the handoffs and tools that
-lead to it, as in `Helper@to_test`. So the order in which they are listed says nothing about who is who.
+Names are found by walking handoffs and agent tools from the starting agent. Where several reachable agents share a
+name, each but the starting one is known by its name and its place: the names of the handoffs and tools leading to it,
+as in `Helper@to_test`. The order of a list of handoffs or tools therefore does not change a name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from standfast._src.base.errors import RunStateError
 
 
 class AgentGraph:
-    """Every agent that can be reached, and those that turned up on the way."""
+    """Reachable agents of a run, and agents found during the run."""
 
     def __init__(self, start: Agent[Any]) -> None:
         self.start = start
@@ -49,7 +49,7 @@ class AgentGraph:
         return found
 
     def inside(self, key: str, tool_name: str) -> AgentGraph | None:
-        """The agents of a run inside a call of this agent's; None if the tool of this name is no agent."""
+        """Return the graph of the run inside a tool call of this agent, or None if the named tool is not an agent."""
         for tool in getattr(self.agent(key), "tools", ()):
             described = getattr(tool, "agent_tool", None)
             if described is not None and getattr(tool, "name", None) == tool_name:
@@ -57,7 +57,9 @@ class AgentGraph:
         return None
 
     def refuse_uncertain(self, key: str) -> None:
-        """Raise if this name may mean more than one agent: what waits for one of them must not be another's (C16)."""
+        """Raise RunStateError if the name is ambiguous: a waiting call of one agent must not become another agent's
+        (C16).
+        """
         if key == self.start.name:
             return
         self._walk()
@@ -68,7 +70,7 @@ class AgentGraph:
             )
 
     def agents(self) -> list[Agent[Any]]:
-        """Every agent that can be reached from the starting one."""
+        """Return every agent reachable from the starting one."""
         self._walk()
         return list({id(agent): agent for agent in self._by_key.values()}.values())
 
@@ -109,7 +111,7 @@ class AgentGraph:
 
 
 def _neighbours(agent: Agent[Any]) -> list[tuple[str, Agent[Any]]]:
-    """The agents that can be reached in one step, each with the name of the handoff or tool that leads there."""
+    """Return the agents reachable in one step, each with the name of the handoff or tool leading there."""
     found: list[tuple[str, Agent[Any]]] = []
     for target in getattr(agent, "handoffs", ()):
         if hasattr(target, "handoffs"):

@@ -2,8 +2,8 @@
 
 Combinations that cannot work with a server as owner are refused before anything is read, sent or paid for (D6). A
 server keeps all received items: nothing can be filtered out at a handoff, no output can be taken back, and a chain
-cannot continue from a response that was not stored. All of it is known from the agents that handoffs can reach, and
-from those that run as tools under a server of their own.
+cannot continue from a response that was not stored. The check reads the agents reachable by handoffs, and the agents
+run as tools under a server of their own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def owner_of_tool(tool: AgentTool) -> Owner:
 
 
 def owner_on_resume(run: Run, given: Owner) -> Owner:
-    """Return the owner of a resumed run; raise OwnerError if its arguments name another."""
+    """Return the owner of a resumed run; raise OwnerError if the arguments name another."""
     owner = run.spec.owner
     # Nothing was said, and nothing needs to be: a server's conversation is known by the id the run has.
     if given.kind == "replay" and owner.kind != "session":
@@ -81,7 +81,7 @@ def _name_owner(owner: Owner) -> str:
 
 
 def refuse_early(graph: AgentGraph, owner: Owner, config: RunConfig) -> None:
-    """Raise UserError now for combinations that this run, or one of its agent tools, would refuse later."""
+    """Raise UserError now for combinations refused later by the run or one of its agent tools."""
     if owner.is_server:
         _refuse(graph.start, owner, config)
     # Most runs end here, before the graph is walked: no other agent can be reached.
@@ -127,9 +127,7 @@ def _output_guardrail(who: str) -> UserError:
 
 
 def _handed_to(start: Agent[Any]) -> Iterator[Agent[Any]]:
-    """Yield the agents that the conversation can reach: by handoffs only, since a tool's run has its own
-    conversation.
-    """
+    """Yield the agents reachable by handoffs. An agent tool has its own conversation and is not followed."""
     queue = [start]
     for agent in queue:
         yield agent

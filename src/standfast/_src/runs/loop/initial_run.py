@@ -1,6 +1,6 @@
-"""What a run begins with: its input as items, who judges it first, and what a session callback makes the model see.
+"""Initial state of a run: input items, the agent judging them, and the view made by a session callback.
 
-What the caller gave is the run's own, as it is; what a callback makes of it changes the model's view only.
+The caller's input is kept unchanged as the run's own items. A callback changes the model's view only.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _first_verdict(scope: RunScope) -> Verdict:
 
 
 async def as_shown(scope: RunScope, run: Run) -> Run:
-    """The fresh run with the view that a `session_input_callback` makes; as it is where there is none."""
+    """Return the fresh run with the view made by `session_input_callback`; without a callback, the run unchanged."""
     callback = scope.config.session_input_callback
     if callback is None or scope.session is None:
         return run
@@ -98,7 +98,7 @@ async def as_shown(scope: RunScope, run: Run) -> Run:
 
 
 def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
-    """What a callback made the model see without the open turns of other runs: those stand in requests only (C15)."""
+    """Remove the open turns of other runs from a callback's view: they belong in requests only (C15)."""
     shown = [canonical(item) for item in scope.seen.open_turns]
     kept = []
     for item in base:

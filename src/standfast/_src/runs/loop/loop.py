@@ -36,7 +36,7 @@ CLOSING_GRACE_S = 5.0
 
 
 def handed_over_error(run: Run) -> RunHandedOverError:
-    """What whoever waits for a run is told when this worker stops before its end."""
+    """Return the error raised to waiting callers when this worker stops before the run's end."""
     run_id = run.spec.run_id
     return RunHandedOverError(
         f"run {run_id!r} was handed over, because this worker stops: what it had done is saved",
@@ -46,7 +46,7 @@ def handed_over_error(run: Run) -> RunHandedOverError:
 
 
 class Children:
-    """The nested runs of a run, as far as they store what they do themselves."""
+    """Nested runs of a run, tracked because they store their own items."""
 
     def __init__(self) -> None:
         self.under_way: set[Loop] = set()
@@ -55,7 +55,7 @@ class Children:
 
     @contextmanager
     def track(self, loop: Loop) -> Iterator[None]:
-        """While this one is under way."""
+        """Track a nested run while it is under way."""
         self.under_way.add(loop)
         try:
             yield
@@ -65,7 +65,7 @@ class Children:
                 self.closed.add(loop.run.spec.run_id)
 
     def storing(self) -> set[str]:
-        """The ids of all that store themselves what they and the runs inside them did."""
+        """Return the ids of the nested runs that store their own items."""
         return self.closed | {loop.run.spec.run_id for loop in self.under_way if not loop.run.paused}
 
 
@@ -99,7 +99,7 @@ class Loop(SavingLoop):
     # --- driving and stopping ----------------------------------------------------------------------------------------
 
     async def drive(self) -> None:
-        """Perform what is due until nothing is. Raises what an effect raised, after the run has been left in order."""
+        """Perform due effects until none is left. If an effect raises, end the run in order first."""
         self.has_entered = True
         try:
             await self.reconcile()
@@ -141,7 +141,7 @@ class Loop(SavingLoop):
             self.apply(Stopped("after_turn", upto))
 
     def stop_now(self) -> bool:
-        """Cancel whatever is under way; what tools have done is still stored. Whether its task had begun."""
+        """Cancel running effects; work done by tools is still stored. Return True if the run's task had begun."""
         self._is_cut = True
         self._cut()
         return self.task is not None or self.has_entered
@@ -151,7 +151,7 @@ class Loop(SavingLoop):
             self.task.cancel()
 
     def hand_over(self) -> None:
-        """Begin nothing more; when what is under way has ended, save the run as it is, for another worker."""
+        """Begin nothing more. Once the running effects have ended, save the run for another worker."""
         if self.sibling is not None:
             self.sibling.hand_over()
         if self._handing_over == "no":
@@ -160,13 +160,13 @@ class Loop(SavingLoop):
                 self._wake.set_result(None)
 
     def hand_over_now(self) -> None:
-        """Cut what is under way, and write nothing more: whoever takes the run finds what had begun in doubt."""
+        """Cancel running effects and write nothing more: the next worker finds the begun calls in doubt."""
         self._handing_over = "now"
         self._cut()
 
     @property
     def is_sent_away(self) -> bool:
-        """Whether it was told to leave before it had begun anything: it waited to be opened."""
+        """True if the run was asked to leave before it began anything: it waited to be opened."""
         return self._handing_over == "now" and not self.has_entered
 
     @property
@@ -189,7 +189,7 @@ class Loop(SavingLoop):
 
     @property
     def closing_task(self) -> asyncio.Task[None] | None:
-        """What is still being stored after `drive` had to let go, and gives the session back; None where nothing is."""
+        """Task that stores the end of the run after `drive` returned, and then releases the session; else None."""
         return self._closing if self._closing is not None and not self._closing.done() else None
 
     # --- leaving in order --------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Loop(SavingLoop):
     async def _close(self, stopped: Stopped, store_s: float | None = None) -> None:
         """Close the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait.
 
-        The store may take `store_s`, or as long as it allows itself.
+        The store may take `store_s` seconds, or by default as long as its own limit.
         """
         self._is_closing = True
         try:
@@ -250,7 +250,9 @@ class Loop(SavingLoop):
                 self._store_in_the_background()
 
     async def _end_effects(self) -> None:
-        """Tell everything under way to stop, and wait for it. What still goes on after that says no more."""
+        """Cancel the running effects and wait for them. An effect still running after the grace period cannot record
+        anything.
+        """
         # An append to a session that cannot tell what it has is let finish: its outcome must be known.
         keeps = self._session is not None and not self._session.can_record
         told = [task for key, task in self._tasks.items() if not (keeps and key.startswith("append/"))]
@@ -282,7 +284,9 @@ class Loop(SavingLoop):
             self.apply(stopped)
 
     def _is_submittable(self) -> bool:
-        """Whether the store takes what closes the run by a request that needs neither this loop nor anybody waiting."""
+        """Return True if the store accepts the closing write as a request independent of this event loop and of any
+        waiter.
+        """
         session, saver = self._session, self.saver
         if session is not None and not session.can_record:
             return False
@@ -290,7 +294,9 @@ class Loop(SavingLoop):
         return saver is None or saver.beside is not None or hasattr(type(saver.store), "save_detached")
 
     async def _store_the_end(self) -> None:
-        """Store what closes the run, and give its lease back; what the store refuses, or is late for, is not done."""
+        """Store the closing write of the run, and release its lease. A write refused or delayed by the store is not
+        done.
+        """
         self._is_over = True
         await self._find_out_what_is_stored()
         after, new = self._end()
@@ -326,7 +332,7 @@ class Loop(SavingLoop):
         return self._with_items()  # of a run that stores nothing, what it cost is kept
 
     def _submit_the_end(self) -> None:
-        """Submit the same, to be done though nobody waits for it; a store that is away gets it when it is back."""
+        """Submit the closing write without waiting. An unreachable store receives it later."""
         self._is_submitted = self._is_over = True
         saver, (after, new) = self.saver, self._end()
         beside = saver.last(after) if saver is not None and saver.beside is not None else None
@@ -340,7 +346,7 @@ class Loop(SavingLoop):
             detached.save_detached(save).close()  # not awaited: there is nobody who could wait
 
     def _store_in_the_background(self) -> asyncio.Task[None]:
-        """Store the end by tasks of this loop: all that can be done where the store has no thread of its own."""
+        """Store the end by tasks of this event loop: the only way for a store without a thread of its own."""
         self._closing = asyncio.ensure_future(self._store_as_long_as_it_lives())
         self._closing.add_done_callback(ignore_exception)
         return self._closing
@@ -352,7 +358,7 @@ class Loop(SavingLoop):
             self._let_go()
 
     def _let_go(self) -> None:
-        """Give the session back; what it did not get is told at the next run on it."""
+        """Release the session. Items the session did not get are reported at the next run on it."""
         self._is_over = True
         session, run = self._session, self.state
         if session is not None:
@@ -369,7 +375,7 @@ class Loop(SavingLoop):
             self._is_over = True
 
     async def _say_whose(self, error: RunClaimedError | LeaseLostError) -> None:
-        """Say in the error what is true now: which run has settled this one, or that nobody has."""
+        """Add the present state to the error: the run that has settled this one, or that none has."""
         run_id = self.state.spec.run_id
         try:
             saved = await self.saver.store.load_run(run_id) if self.saver is not None else None

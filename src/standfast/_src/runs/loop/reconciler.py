@@ -1,8 +1,8 @@
 """Reconciler: compares due effects with running ones, starts the missing ones, stops those no longer due.
 
 It uses two functions, `advance(state, event)` and `due(state)`, and does not know runs, so that it can drive any state
-with these two functions. Tripwires, cancellation and races need no code of their own: an effect that is no longer due
-is cancelled and awaited before anything else happens. A performer is a coroutine that calls `record(event)`; it is
+with these two functions. Tripwires, cancellation and races need no code of their own: an effect that has stopped being
+due is cancelled and awaited before anything else happens. A performer is a coroutine that calls `record(event)`; it is
 never an async generator.
 """
 
@@ -16,7 +16,7 @@ from standfast._src.base.logs import logger
 
 
 class Keyed(Protocol):
-    """An effect: `key` is its stable name, by which due effects are compared with running ones."""
+    """Effect with a stable name, `key`: due effects are compared with running ones by their keys."""
 
     @property
     def key(self) -> str:

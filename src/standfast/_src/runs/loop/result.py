@@ -1,4 +1,4 @@
-"""What a run came to: views over its data and its scope. Nothing here is a second copy of a run's history."""
+"""Results: views over a run's data and scope. Nothing here is a second copy of a run's history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ InputListMode = Literal["preserve_all", "normalized"]
 
 
 def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
-    """The calls that wait for a person, those of nested runs included, in call order."""
+    """Return the tool calls waiting for approval, nested runs included, in call order."""
     found: list[ToolApprovalItem] = []
     for call in run.calls:
         if call.child is not None:
@@ -38,7 +38,7 @@ def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
 
 
 def _ensure_child_scope(run: Run, scope: RunScope, call: Call) -> RunScope:
-    """The scope of a nested run; one to read with, if the run was paused in another process."""
+    """Return the scope of a nested run; if another process paused the run, make one for reading."""
     known = scope.children.get(call.id)
     if known is None:
         assert run.turn is not None
@@ -68,11 +68,11 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
 
 
 class Editable(Generic[V]):
-    """An attribute of a result that is read from its run until the program sets it.
+    """Attribute of a result, read from its run until the program sets a value.
 
-    Results of the SDK are plain records that programs edit before they pass them on. Here an edit belongs to the result
-    alone: it reaches neither the session nor a saved state, which hold what happened. There is no `__set__`: what is
-    set stands in the result's own dictionary, where Python looks before it asks this.
+    Results of the SDK are plain records, and programs edit them before they pass them on. Here an edit belongs to the
+    result alone: it reaches neither the session nor a saved state, because both hold what happened. There is no
+    `__set__`: a set value is stored in the result's own dictionary, where Python looks before it asks this descriptor.
     """
 
     def __init__(self, read: Callable[[Any], V]) -> None:
@@ -89,7 +89,7 @@ class Editable(Generic[V]):
 
 
 class RunResultBase(Generic[TState]):
-    """What both kinds of result have; generic in the kind of state that `to_state` gives, which the face knows."""
+    """Attributes common to both kinds of result; generic in the type of the state returned by `to_state`."""
 
     def __init__(self, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> None:
         self._attempt, self._scope = attempt, attempt.scope
@@ -105,13 +105,14 @@ class RunResultBase(Generic[TState]):
 
     @property
     def run_id(self) -> str:
-        """The run's id: what it writes to a session under, and what it can be resumed by."""
+        """Id of the run, for its writes to a session and for a resume."""
         return self._run.spec.run_id
 
     @Editable
     def input(self) -> str | list[Item]:
-        """The input as it was given, or, with a session, with the history before it; after a rewriting handoff, what
-        the handoff made of it."""
+        """Input of the run, after the history if there is a session; after a rewriting handoff, the input made by the
+        handoff.
+        """
         run, scope = self._run, self._scope
         view = run.view
         # The first view may be a session callback's; only a later one was made by a handoff.
@@ -126,7 +127,9 @@ class RunResultBase(Generic[TState]):
 
     @Editable
     def new_items(self) -> list[RunItem]:
-        """Every item of this run, whatever a filter hid from the model; open calls and approval questions included."""
+        """Every item of this run, also those hidden from the model by a filter, open calls and approval requests
+        included.
+        """
         run, scope = self._run, self._scope
         if self._items is None:
             items = scope.run_items(run.ledger)
@@ -147,7 +150,7 @@ class RunResultBase(Generic[TState]):
 
     @Editable
     def final_output(self) -> Any:
-        """The final output; None while there is none, or while it is not judged and stored."""
+        """Final output of the run; None before there is one, and before it is judged and stored."""
         run = self._run
         # Whoever reads an output may act on it: it must not be lost from the history afterwards.
         if not run.progress.ended or run.marks.stored < run.storable:
@@ -156,27 +159,27 @@ class RunResultBase(Generic[TState]):
 
     @property
     def interruptions(self) -> list[ToolApprovalItem]:
-        """The calls that wait for a person."""
+        """Tool calls waiting for approval."""
         return interruptions_of(self._run, self._scope)
 
     @Editable
     def input_guardrail_results(self) -> list[Any]:
-        """What the input guardrails said."""
+        """Results of the input guardrails."""
         return self._scope.results.of_input
 
     @Editable
     def output_guardrail_results(self) -> list[Any]:
-        """What the output guardrails said."""
+        """Results of the output guardrails."""
         return self._scope.results.of_output
 
     @Editable
     def tool_input_guardrail_results(self) -> list[Any]:
-        """What the tools' input guardrails said."""
+        """Results of the tools' input guardrails."""
         return self._scope.results.of_tool_input
 
     @Editable
     def tool_output_guardrail_results(self) -> list[Any]:
-        """What the tools' output guardrails said."""
+        """Results of the tools' output guardrails."""
         return self._scope.results.of_tool_output
 
     @Editable
@@ -186,7 +189,7 @@ class RunResultBase(Generic[TState]):
 
     @property
     def last_agent(self) -> Agent[Any]:
-        """The agent that had the conversation last."""
+        """Last agent of the conversation."""
         if self._released is not None:
             agent: Agent[Any] | None = self._released()
             if agent is None:
@@ -203,17 +206,19 @@ class RunResultBase(Generic[TState]):
 
     @property
     def agent_tool_invocation(self) -> AgentToolInvocation | None:
-        """The call that this run answers, if it is nested."""
+        """Tool call answered by this run, if the run is nested."""
         return self._scope.arguments.invocation
 
     @property
     def left_out(self) -> list[Any]:
-        """Stored or given items that were left out of requests because no provider accepts them; not deleted (C8)."""
+        """Items left out of requests because no provider accepts them; the session or the caller's list still has them
+        (C8).
+        """
         return self._scope.left_out
 
     @property
     def unfinished(self) -> tuple[UnfinishedRun, ...]:
-        """The other runs of the conversation that had not ended when this one began, and what was done (C15)."""
+        """Runs of the conversation still unfinished at the start of this one, and how each was handled (C15)."""
         return tuple(self._scope.seen.unfinished)
 
     @property
@@ -228,16 +233,16 @@ class RunResultBase(Generic[TState]):
 
     @property
     def not_stored(self) -> tuple[tuple[str, int], ...]:
-        """Runs of this process before this one whose last items the session did not get: run id and number (C14)."""
+        """Earlier runs of this process with items missing in the session: run id and number of items (C14)."""
         return self._scope.not_stored
 
     @property
     def owed_items(self) -> list[Item]:
-        """What the server that owns the conversation has not got yet, if the run ended owing it (D11)."""
+        """Items not yet received by the conversation's server, if the run ended before sending them (D11)."""
         return unsent_items(self._run)
 
     def to_state(self) -> TState:
-        """The run as a `RunState`, to approve, save and resume; each is independent of the others."""
+        """Return the run as a `RunState`, to approve, save and resume. Each returned state is independent."""
         if self._state_of is None:
             raise StandfastError("a nested run is saved with its parent", "Take the outer result's state.")
         return self._state_of()
@@ -269,7 +274,7 @@ class RunResultBase(Generic[TState]):
 
     @property
     def _is_edited(self) -> bool:
-        """Whether the program has changed the input or the items of this result, by setting them or in place."""
+        """True if the program has changed `input` or `new_items` of this result, by assignment or in place."""
         if not vars(self).keys().isdisjoint(("input", "new_items")):
             return True
         now = self._items
@@ -322,11 +327,11 @@ class RunResultBase(Generic[TState]):
 
 
 class RunResult(RunResultBase[TState]):
-    """What a run came to."""
+    """Result of a run."""
 
 
 class RunResultStreaming(RunResultBase[TState]):
-    """A run that goes on in the background, to be watched."""
+    """Result of a run in the background, for watching its events."""
 
     def __init__(
         self,
@@ -361,27 +366,27 @@ class RunResultStreaming(RunResultBase[TState]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more will happen."""
+        """True once no further event can follow."""
         return self._cut or self._events.ended
 
     @property
     def current_agent(self) -> Agent[Any]:
-        """The agent that has the conversation now."""
+        """Agent of the present turn."""
         return self.last_agent
 
     @property
     def current_turn(self) -> int:
-        """How many turns the run has taken."""
+        """Number of turns so far."""
         return self._run.progress.turns
 
     @property
     def run_loop_task(self) -> asyncio.Task[None] | None:
-        """The task that drives the run."""
+        """Task that drives the run."""
         return self._task
 
     @property
     def run_loop_exception(self) -> BaseException | None:
-        """What ended the run, if it failed."""
+        """Error of the run, if it failed."""
         return self._error
 
     def cancel(self, mode: Literal["immediate", "after_turn"] = "immediate") -> None:
@@ -401,7 +406,9 @@ class RunResultStreaming(RunResultBase[TState]):
             raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
 
     def stream_events(self) -> AsyncIterator[StreamEvent]:
-        """The events of the run as they happen; raises what ended it. Leaving the iteration does not stop the run."""
+        """Return the events of the run as an iterator, which raises the run's error. Leaving the iteration does not
+        stop the run.
+        """
         events = _Events(self)
         self._watcher = weakref.ref(events)
         return events
@@ -422,7 +429,7 @@ class RunResultStreaming(RunResultBase[TState]):
         raise StopAsyncIteration
 
     def _start(self, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
-        """Let `work` drive the run in a task, whose end whoever watches hears of: also of one that never had a turn."""
+        """Drive the run with `work` in a task, and notify the watcher of the task's end, even if the task never ran."""
         self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
         self._task.add_done_callback(self._note_end)
         return self._task
@@ -469,5 +476,5 @@ class _Events:
             raise
 
     async def aclose(self) -> None:
-        """Stop watching; the run goes on."""
+        """Stop watching; the run continues."""
         self.has_left = True

@@ -1,6 +1,6 @@
-"""One call of the runner, from its arguments to rest: borrow what is needed, drive, give it back.
+"""One call of the runner, from its arguments to rest: acquire the resources, drive the run, release them.
 
-Whatever is borrowed (the lease on a session, its history) is given back at the end of every run (C14).
+Every acquired resource (the lease on a session, its history) is released at the end of every run (C14).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from standfast._src.runs.steps.turn_outcome import perform_conclude
 
 
 async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
-    """Carry out one effect of a run and record what came of it."""
+    """Perform one effect of a run and record its outcome."""
     match effect:
         case CallModel():
             await call_model(loop, scope, effect)
@@ -56,7 +56,7 @@ async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
 
 
 class RunAttempt:
-    """Everything one call of the runner needs, and the order in which it is borrowed and given back."""
+    """Resources of one call of the runner, and the order in which they are acquired and released."""
 
     def __init__(self, arguments: RunArguments) -> None:
         config, session = arguments.config, arguments.session
@@ -100,7 +100,7 @@ class RunAttempt:
     # --- the order of things -----------------------------------------------------------------------------------------
 
     async def execute(self) -> None:
-        """Run to rest. Raises what ended the run, with what is known about it."""
+        """Run to rest. Raise the run's error, with the known details."""
         task = self.loop.task = asyncio.current_task()
         if self.arguments.moved is not None:  # nested: its parent is told for it
             await self._run_traced()
@@ -163,7 +163,7 @@ class RunAttempt:
             await compact_after(self.loop, scope)
 
     async def _give_back_claim(self, error: BaseException) -> None:
-        """Leave a run that was taken, and of which nothing has begun, to be taken by another."""
+        """Release the claim on a run before it has begun anything, for another worker."""
         give_back = self.scope.give_back_claim
         submitted = give_back() if give_back is not None and not isinstance(error, RunClaimedError) else None
         if submitted is None:
@@ -177,7 +177,7 @@ class RunAttempt:
             error.add_note(f"While the run was given back, this happened too: {second!r}")
 
     async def _open_after_siblings(self) -> Opened:
-        """Open the run, once every run of its conversation that is to finish first has been resumed (C15)."""
+        """Open the run, after resuming every run of its conversation that must finish first (C15)."""
         scope, resumed = self.scope, self.arguments.resumed
         while True:
             try:
@@ -224,7 +224,7 @@ class RunAttempt:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
 
     async def look_at(self, saved: SavedRun) -> None:
-        """Read a saved run that has ended, so that its result can be shown."""
+        """Read a finished saved run, to show its result."""
         self._start_with(await open_finished(self.scope, saved))
 
     async def abandon(self, resumed: ResumedRun, message: str) -> None:
@@ -243,7 +243,7 @@ class RunAttempt:
             await self._give_back()
 
     async def _give_back(self, first: BaseException | None = None) -> None:
-        """Give back what was borrowed; an error of that never hides `first`, which ended the run."""
+        """Release the acquired resources. An error in doing so never replaces `first`, the run's own error."""
         hold, closing, run_lease = self.scope.session, self.loop.closing_task, self.scope.run_lease
         try:
             # Each of these submits what it does before it waits: a cancellation that comes now changes nothing.
@@ -268,7 +268,7 @@ class RunAttempt:
         return close() if close is not None else None
 
     def details(self) -> RunErrorDetails:
-        """What the run has done so far, for an error to carry."""
+        """Return the run's details so far, to attach to an error."""
         result, scope = RunResultBase(self), self.scope
         return RunErrorDetails(
             input=scope.given_input,

@@ -1,8 +1,7 @@
-"""What a run in this process has besides its data: agents, the application's context, hooks, whoever watches.
+"""Scope of a run in this process: agents, the application's context, hooks and watchers, beside the run's data.
 
-None of it is saved. The typed objects a model gave and the values tools returned are remembered beside the JSON that
-the run keeps of them, so that a user in the same process sees the very objects, and a user after a resume sees the
-JSON.
+The scope is not saved. Typed objects from the model and values returned by tools are remembered beside the JSON kept by
+the run: code in the same process gets the objects themselves, code after a resume gets the JSON.
 """
 
 from __future__ import annotations
@@ -57,28 +56,28 @@ UNTRACED: Any = contextlib.nullcontext()
 
 
 class Span(Protocol):
-    """Something a run does, as whoever traces sees it."""
+    """Span of a run, as a tracer sees it."""
 
     def note(self, **facts: Any) -> None:
-        """Add what is known by now; `error` is a failure that was not raised."""
+        """Add facts known by now; `error` is a failure without an exception."""
         ...
 
 
 class Tracer(Protocol):
-    """Whoever traces runs. What a span is called and which facts it keeps is their choice, not the driver's."""
+    """Tracer of runs. The tracer chooses the name of a span and the facts in it; the loop does not."""
 
     def span(self, kind: str, name: str, facts: Mapping[str, Any]) -> contextlib.AbstractContextManager[Span]:
-        """A span of this kind ("run", "model", "tool", "handoff", "guardrail"), the current one inside `with`."""
+        """Return a span of a kind ("run", "model", "tool", "handoff", "guardrail"), current inside `with`."""
         ...
 
     def under(self, config: RunConfig) -> Tracer | None:
-        """Whoever traces a nested run of this config."""
+        """Return the tracer for a nested run of this config."""
         ...
 
 
 @dataclass(frozen=True)
 class AgentToolInvocation:
-    """The call that a nested run answers."""
+    """Tool call answered by a nested run."""
 
     tool_name: str
     tool_call_id: str
@@ -87,7 +86,7 @@ class AgentToolInvocation:
 
 @dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """A saved run that is to go on, and what is known of it besides its data."""
+    """Saved run to resume, and facts about it besides its data."""
 
     run: Run
     revision: int = 0
@@ -104,7 +103,7 @@ class ResumedRun:
 
 @dataclass(frozen=True, slots=True)
 class RunAround:
-    """What a nested run knows of the runs that it is inside of."""
+    """Facts about the enclosing runs of a nested run."""
 
     owners: tuple[Owner, ...]
     """Who owns the conversation of each."""
@@ -116,7 +115,7 @@ class RunAround:
 
 @dataclass(slots=True)
 class RunArguments:
-    """Everything one call of the runner was given, once it was checked."""
+    """Checked arguments of one call of the runner."""
 
     agent: Agent[Any]
     given_input: str | list[Item]
@@ -152,7 +151,7 @@ class RunArguments:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedRun:
-    """Another run of the conversation that had not ended when this one began, and what was done about it (C15)."""
+    """Unfinished run of the conversation, found at the start of this run, and its handling (C15)."""
 
     run_id: str
     found: str
@@ -163,7 +162,7 @@ class UnfinishedRun:
 
 @dataclass(slots=True)
 class Seen:
-    """What a run, or a voice call, has to know of the unfinished ones of its conversation."""
+    """Knowledge of a run or a voice call about the unfinished runs of its conversation."""
 
     unfinished: list[UnfinishedRun] = field(default_factory=list)
     """Which they are, and what was done about each."""
@@ -185,7 +184,7 @@ It is called with the name of the agent that the run was started with.
 
 @dataclass(slots=True)
 class Yielding:
-    """Which other runs of its conversation a run still lets finish first (C15)."""
+    """Runs of the conversation that may still finish before this one (C15)."""
 
     tries_left: int = 0
     passed: set[str] = field(default_factory=set)
@@ -194,12 +193,12 @@ class Yielding:
     """What became of those that were resumed."""
 
     def may_let(self, run_id: str) -> bool:
-        """Whether this run is let first, if it is before the one that asks."""
+        """Return True if this earlier run may still finish first."""
         return self.tries_left > 0 and run_id not in self.passed
 
 
 class StartedRun(Protocol):
-    """A run that was started: what its result, and the call a nested one answers, see of it."""
+    """Started run, with the parts used by its result and by the tool call of a nested run."""
 
     scope: RunScope
     loop: Loop
@@ -224,7 +223,7 @@ Spawner: TypeAlias = Callable[[RunArguments], StartedRun]
 
 @dataclass(slots=True)
 class GuardrailResults:
-    """What guardrails said in this run, as their own objects."""
+    """Results of guardrails in this run, as the guardrails' own objects."""
 
     of_input: list[InputGuardrailResult] = field(default_factory=list)
     of_output: list[OutputGuardrailResult] = field(default_factory=list)
@@ -234,7 +233,7 @@ class GuardrailResults:
 
 @dataclass(slots=True)
 class PreparedView:
-    """The conversation as the last request sent it, so that the next works only on what is new."""
+    """Conversation of the last request, so that the next request prepares only new items."""
 
     view_count: int
     items: Prepared
@@ -242,13 +241,13 @@ class PreparedView:
 
 
 def _plain_origin(raw: Any) -> ToolOrigin | None:
-    """A Python function, where nothing else was noted: not noted, because nearly every call is one of a function."""
+    """Return the origin of a Python function: not recorded with the call, because nearly every call has it."""
     is_function = read(raw, "type") in ("function_call", "function_call_output")
     return ToolOrigin(ToolOriginType.FUNCTION) if is_function else None
 
 
 class RunScope:
-    """What this process has of one run."""
+    """Everything this process has of one run."""
 
     turn: Held | None = None
     """That it is this run's turn on a server's conversation, among the agent tools of this process."""
@@ -337,20 +336,20 @@ class RunScope:
 
     @property
     def held(self) -> Held | None:
-        """What this run has for itself, and keeps while its calls are carried out."""
+        """Lock of this run while its calls are carried out: the session's, or the turn on a server's conversation."""
         return self.session if self.session is not None else self.turn
 
     def enter_user_code(self) -> contextlib.AbstractContextManager[None]:
-        """While code of the application is carried out that the run waits for: a run that it starts is inside this one.
+        """Mark the application's code as part of this run: a run started inside it is a nested run.
 
-        Not around a model's request: what a hook has left behind in the background may wait for its turn meanwhile.
+        A model's request is not marked: a background task left by a hook may wait for its turn meanwhile.
         """
         held = self.session if self.session is not None else self.turn  # as `held`: this is asked for every effect
         return running_user_code(held, self.started_in)
 
     @property
     def store(self) -> RunStore | None:
-        """Where this run is saved: where the settings say, where it was found, or beside its session."""
+        """Store of this run: the one in the settings, the one the run was loaded from, or the session's own."""
         config, resumed = self.config, self.arguments.resumed
         if config.save == "never":
             return None
@@ -363,11 +362,11 @@ class RunScope:
         return self.session.run_store() if self.session is not None else None
 
     def _store_of_nested(self) -> RunStore | None:
-        """Where a nested run is saved besides its parent's record, which is what it goes on from.
+        """Return the store of a nested run besides its parent's record. A resume starts from the parent's record.
 
-        The next run on its conversation must know of it (C15), and may be another's: so one on a session that is not
-        its parent's is kept beside that, where a lease tells who is gone; one on a server's conversation, with the
-        runs around it.
+        The next run on the nested run's conversation must find it (C15), and may belong to another worker. A nested run
+        on a session of its own is therefore kept in that session's store, where a lease tells a crashed worker. A
+        nested run on a server's conversation is kept with the enclosing runs.
         """
         hold, given, around = self.session, self.config.run_store, self.arguments.around
         if self.arguments.owner.kind == "conversation":
@@ -379,7 +378,7 @@ class RunScope:
 
     @property
     def is_beside_outermost(self) -> bool:
-        """Whether a nested run on a server's conversation is kept where the outermost run around it is."""
+        """True if a nested run on a server's conversation is kept in the outermost run's store."""
         around = self.arguments.around
         if around is None or not around.keeps_outermost or self.arguments.owner.kind != "conversation":
             return False
@@ -388,7 +387,9 @@ class RunScope:
     # --- items -------------------------------------------------------------------------------------------------------
 
     def remember(self, item: Item, original: object = _MISSING, native: object = _MISSING) -> None:
-        """Keep the typed object or the native value beside its JSON (held here too, so that its id is its own)."""
+        """Keep the typed object or the native value beside its JSON. The item is held too, so that its `id()` stays
+        unique.
+        """
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:
@@ -396,7 +397,7 @@ class RunScope:
             self._originals[id(item)] = (item, original, native)
 
     def original(self, item: Item) -> Any:
-        """The object the model gave for this item, in this process; else the item, readable like one."""
+        """Return the model's object for this item, if this process has it; else the item, readable like an object."""
         _, original, _ = self._originals.get(id(item), (None, _MISSING, _MISSING))
         return readable(item if original is _MISSING else original)
 
@@ -437,20 +438,21 @@ class RunScope:
                 return build_run_item(kind, agent, readable(raw))
 
     def span(self, kind: str, name: str, **facts: Any) -> contextlib.AbstractContextManager[Span | None]:
-        """A span around something this run does, for whoever traces; None, and nothing spent, where nobody does."""
+        """Return a span around a part of this run; without a tracer, a free span of None."""
         return UNTRACED if self.tracer is None else self.tracer.span(kind, name, facts)
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def show(self, event: StreamEvent) -> None:
-        """Let a watcher, if there is one, see this."""
+        """Send an event to the watcher, if there is one."""
         if self.events is not None:
             self.events.show(event)
 
     def show_outputs(self, turn: Turn | None, *, all_so_far: bool = False) -> None:
-        """Announce the turn's outputs once all are there (or, when a run pauses, those that are).
+        """Announce the turn's outputs once the turn is complete, or if the run pauses, the outputs present.
 
-        In call order, never in the order in which they came: a history that depends on the clock cannot be replayed.
+        They are announced in call order, never in order of arrival: a history that depends on the clock cannot be
+        replayed.
         """
         if self.events is None or turn is None or not (turn.complete or all_so_far):
             return
@@ -468,6 +470,6 @@ class RunScope:
 
 
 def usage_of(run: Run) -> Usage:
-    """What the run has used so far, nested runs included, as its responses say."""
+    """Return the usage of the run so far, nested runs included, from its responses."""
     inside = [usage_of(call.child) for call in run.calls if call.child is not None]
     return sum_usages([*(Usage.from_json(response.usage) for response in run.responses), *inside])

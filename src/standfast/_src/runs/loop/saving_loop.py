@@ -1,7 +1,7 @@
-"""A reconciler whose run is saved, and whose items go to a session: what is written, when, and in which step.
+"""Reconciler for a saved run with a session: decides the content, the time and the step of each write.
 
-What must be known after a crash is saved before anything else happens. Where one store has the session and the run, a
-turn and the run that knows it are one step. A turn that no saved run has is stored before the next request leaves.
+Facts needed after a crash are saved before anything else happens. If one store has both the session and the run, a turn
+and the run's knowledge of it are one step. A turn absent from every saved run is stored before the next request leaves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved, MessageHeard)
 
 
 class SavingLoop(Reconciler[Run, Event, Effect]):
-    """Records what happens to a run, saves it, and stores its items."""
+    """Loop that records events of a run, saves the run, and stores its items."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
     # --- what happened -----------------------------------------------------------------------------------------------
 
     async def record(self, event: Event, *, completes: Effect | None = None) -> None:
-        """Let something that happened change the run, and save it where it must survive."""
+        """Apply an event to the run, and save the run if the event must survive a crash."""
         if not isinstance(event, Begun):
             self._refuse_if_over()
             await super().record(event, completes=completes)
@@ -124,10 +124,11 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)
 
     def _is_stored_next(self, event: Event) -> bool:
-        """Whether the session gets something, with the run, in the very next step: a turn, or what the run paused with.
+        """Return True if the next step stores items in the session together with the run: a turn, or a pause with its
+        input.
 
-        If a turn is not, because code of the user's comes first, whoever calls that code saves the run before. A pause
-        that was saved before its input would leave, in a crash, input that no history has (C15).
+        If application code comes before a turn's step, the caller of that code saves the run first. A pause saved
+        before its input would, after a crash, leave input in no history (C15).
         """
         # What happens in a nested run is saved here before that run saves it itself: it does not wait for an append.
         if (
@@ -142,14 +143,14 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         return not isinstance(event, ApprovalNeeded) and (run.turn is None or run.turn.complete)
 
     async def save(self) -> None:
-        """Save the run as it is now, if there is where to and anything that must survive."""
+        """Save the present run, if there is a store and a fact that must survive."""
         if self.saver is not None and self.saver.needed:
             await self.saver.save(self.state)
 
     # --- what the session gets ---------------------------------------------------------------------------------------
 
     async def append(self, effect: Append) -> None:
-        """Store what the session should have now, once, and the run that knows it."""
+        """Store the items due for the session, once, and the run's knowledge of them."""
         after, new = self._with_items()
         if self.saver is not None and after.paused:
             self.saver.needed = True
@@ -169,7 +170,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         return replace(new, heard=heard) if heard else new
 
     async def _store(self, after: Run, new: NewItems, *, release: bool) -> None:
-        """Store these items and, if it must survive, the run that knows them."""
+        """Store items and, if it must survive, the run's knowledge of the items."""
         assert self._session is not None
         if self.saver is not None and self.saver.needed:
             await self.saver.store_items(self._session, new, self.state, after, release=release)
@@ -179,7 +180,9 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
 
     @property
     def _is_only_its_parents(self) -> bool:
-        """Whether it has ended inside a call, and its server's conversation has all of it: nobody else need know it."""
+        """True if the run ended inside a call and its server's conversation has all items: only its parent needs to
+        know it.
+        """
         run = self.state
         is_on_server = run.spec.owner.kind == "conversation"
         return self._moved is not None and is_on_server and run.is_closed and not run.is_left_owing

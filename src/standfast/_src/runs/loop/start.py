@@ -1,7 +1,7 @@
-"""Where a run starts: one function for each way in.
+"""Start of a run: one function for each way in.
 
-A fresh run, one that goes on under its old id, a resumed one and one that is given up differ only in the `Run` that the
-loop starts with, and in what must be checked before anything of it happens.
+A fresh run, a run continued under its old id, a resumed run and an abandoned run differ only in the first `Run` of the
+loop, and in the checks before it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from standfast._src.sessions.rules.leases import OpenRun
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run that may go on, and how it is saved from now on."""
+    """Run opened for its loop, and its saver."""
 
     run: Run
     saver: RunSaver[Run] | None = None
@@ -66,7 +66,7 @@ class Opened:
 
 
 async def open_new(scope: RunScope, fresh: Run) -> Opened:
-    """A run that was started: with its own id it may turn out to have been started before."""
+    """Open a new run. A run with an id of its own may have been started before, and is then continued."""
     _refuse_other_store(scope)
     named = scope.config.run_id is not None
     if scope.session is None and not named and scope.store is None:
@@ -106,9 +106,9 @@ def _refuse_other_store(scope: RunScope) -> None:
 
 
 async def _save_first(saver: RunSaver[Run] | None, run: Run, gone: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Save a run before anything of it happens, where it must be; then end those whose debts to a server are its own.
+    """Save a run before its first effect, if necessary; then end the crashed runs with debts taken over by this run.
 
-    Of two who start or take a run the second is told here (C12, C16).
+    Of two workers starting or taking a run, the second is refused here (C12, C16).
     """
     if saver is not None and saver.needed:
         await saver.save(run)
@@ -119,16 +119,16 @@ async def _save_first(saver: RunSaver[Run] | None, run: Run, gone: Sequence[Call
 def _saver(
     scope: RunScope, *, revision: int = 0, needed: bool = False, saved: Run | None = None
 ) -> RunSaver[Run] | None:
-    """How the run is saved from now on; None where it is not."""
+    """Return the saver of the run, or None if the run is not saved."""
     if scope.store is None:
         return None
     return RunSaver(scope.store, RunRecord, hold=scope.session, revision=revision, needed=needed, saved=saved)
 
 
 async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, **how: bool) -> None:
-    """Take a lease on the run itself where no session's covers it, if the store can (C12, C16).
+    """Take a lease on the run itself, if the store can and no session's lease covers the run (C12, C16).
 
-    Raises RunClaimedError if another worker is at it. `how`: see `run_leases.lease_run`.
+    Raises RunClaimedError while another worker has the run. `how`: see `run_leases.lease_run`.
     """
     lease: Any = getattr(scope.store, "lease_run", None)
     if lease is not None and not _is_covered(scope, run_id) and scope.run_lease is None:
@@ -139,9 +139,9 @@ async def _hold_run(scope: RunScope, run_id: str, *, wait_s: float = 0.0, **how:
 
 
 def _is_covered(scope: RunScope, run_id: str) -> bool:
-    """Whether the session's lease, which is ours, says that nobody else is at the run.
+    """Return True if our own lease on the session rules out another worker at the run.
 
-    Not of one that was last saved beside the lease (concurrency="allow"): its worker holds the run's own.
+    A run last saved beside the lease (concurrency="allow") is not covered: its worker holds a lease on the run itself.
     """
     lease = scope.session.lease if scope.session is not None else None
     if lease is None:
@@ -151,7 +151,7 @@ def _is_covered(scope: RunScope, run_id: str) -> bool:
 
 
 def _has_no_worker(scope: RunScope) -> bool:
-    """Whether it is certain that nobody else is at the run: a lease that covers it is ours."""
+    """Return True if certainly no other worker has the run, because we hold the lease covering it."""
     if scope.session is not None and scope.session.lease is not None:
         return True
     # The first lease ever says nothing: whoever saved the run may have done so without one.
@@ -162,7 +162,7 @@ def _has_no_worker(scope: RunScope) -> bool:
 
 
 async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
-    """What an earlier run of the same id left: its saved state, or, failing that, its items in the session (C12)."""
+    """Open an earlier run of the same id from its saved state or, without one, from its items in the session (C12)."""
     run_id, session = fresh.spec.run_id, scope.session
     saved = await scope.store.load_run(run_id) if scope.store is not None else None
     if saved is not None and not has_ended(saved):
@@ -222,7 +222,7 @@ def _marked_as_running(run: Run) -> RunClaimedError:
 
 
 async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
-    """A saved run that goes on. Whatever speaks against it is found before anything is taken."""
+    """Open a saved run to resume it. Every objection is found before any lease is taken."""
     run, status, is_nested = resumed.run, resumed.status, scope.arguments.moved is not None
     if run.is_closed:
         refuse_finished(run)
@@ -248,9 +248,9 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
 
 
 async def _load_revision(scope: RunScope, resumed: ResumedRun) -> int:
-    """The revision that a run is saved under: of a nested one, what its own conversation's store says; 0: it is not.
+    """Return the saved revision of a run, for a nested run from its own conversation's store; 0 if it is not saved.
 
-    Raises if a nested one was ended there, by whoever found its worker gone: its parent does not know that yet.
+    Raises RunClaimedError if a worker has ended a nested run there, after a crash unknown to its parent.
     """
     run = resumed.run
     if scope.arguments.moved is None:
@@ -279,7 +279,7 @@ async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
 
 
 async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
-    """A run that has ended, or about which nobody has decided: it is read, and neither written nor consumed."""
+    """Open an ended run, or a run without a decision, for reading: it is neither written nor consumed."""
     saver = _saver(scope, revision=revision, saved=run)
     if not run.is_closed:
         run = advance(run, Claimed(run.progress.claim or "", stored=await _stored_count(scope, run)))
@@ -290,9 +290,9 @@ async def _look_at(scope: RunScope, run: Run, revision: int) -> Opened:
 
 
 async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool = False) -> Opened:
-    """Take a saved run, once: of two who try, the second is told and nothing of it runs (C12).
+    """Claim a saved run, once: of two workers trying, the second is refused before anything runs (C12).
 
-    `adds_usage`: what the run cost before is not in the caller's usage yet.
+    `adds_usage`: the earlier cost of the run is not in the caller's usage yet.
     """
     # A state of which nothing has happened is a new message in another form.
     is_resumed = revision > 0 or run.has_done_something or run.progress.turns > 0
@@ -331,14 +331,14 @@ async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool =
 
 
 def _had_no_reply(scope: RunScope, run: Run) -> bool:
-    """Whether the run's server has said nothing to it, so that it comes to the conversation as a new one does."""
+    """Return True if the run's server has never replied to it, so that it enters the conversation as a new run."""
     return scope.arguments.moved is None and not run.marks.acknowledged and run.turn is None
 
 
 def _to_be_taken(run: Run) -> Run:
-    """The run as whoever takes it next should find it: one that was decided about, and of which nothing runs, is ready.
+    """Return the run for its next worker: after a decision, and with nothing under way, its status is ready.
 
-    A state that its program has decided about says that it goes on; of one that was cut by a crash that stays true.
+    A decided state of a program says that it continues, and after a crash this stays true.
     """
     calls = [call for _, _, call in calls_within(run) if call.child is None]
     is_decided = any(call.is_question for call in calls) and not any(call.state in ("begun", "doubt") for call in calls)
@@ -346,7 +346,7 @@ def _to_be_taken(run: Run) -> Run:
 
 
 async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
-    """A saved run that has ended, to be read: nothing is written, nothing is taken and nothing of it runs."""
+    """Open an ended saved run for reading: nothing is written, nothing is claimed and nothing runs."""
     ending = ending_of(saved)
     if ending is None:
         run = decode_saved(saved)
@@ -381,7 +381,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
 
 
 async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:
-    """Count what the run cost before, where its session keeps that (B15): it is part of what it costs."""
+    """Count the earlier cost of the run into its usage, if its session has kept the cost (B15)."""
     assert scope.session is not None  # whoever asks has read the run from it
     for one in await scope.session.usage():
         if one.run_id == run_id:
@@ -391,24 +391,24 @@ async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]
 
 
 def _with_costs(run: Run, kept: Sequence[RequestCost]) -> Run:
-    """The run with the replies that its session keeps the costs of, hidden: what they said is in its ledger.
+    """Return the run with hidden replies for the kept costs; the content of these replies is in its ledger already.
 
-    Costs are kept by number of reply: counted from the start again, further ones would take the place of these.
+    Costs are kept by number of reply: if replies were counted from the start again, new costs would replace old ones.
     """
     replies = [Response((), one.usage.to_json(), hidden=True, model=one.model, agent=one.agent) for one in kept]
     return evolve(run, responses=Log(replies), marks=evolve(run.marks, billed=len(replies)))
 
 
 def _count_leading_input(items: list[Item]) -> int:
-    """How many items at the beginning were said to the model: of runs of 0.1, which kept no number."""
+    """Return the number of items before the model's first item, for runs of 0.1, saved without that number."""
     said = [place for place, item in enumerate(items) if item.get("role") not in ("user", "system", "developer")]
     return said[0] if said else len(items)
 
 
 async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> Opened:
-    """A saved run that is given up: what is open is closed with `message`.
+    """Open a saved run to give it up: open calls are closed with `message`.
 
-    Not saved here: given up and not yet stored, it would be a run that nobody is at and nobody can tell so.
+    The run is not saved here: between this save and the store of its items, no worker could see that it is given up.
     """
     run = resumed.run
     if run.is_closed:
@@ -421,7 +421,7 @@ async def open_abandoned(scope: RunScope, resumed: ResumedRun, message: str) -> 
 
 
 async def _stored_count(scope: RunScope, run: Run) -> int:
-    """How many of the run's items its session holds, whatever the run knows of that."""
+    """Return the number of the run's items in its session, independent of the run's own record."""
     if scope.session is None:
         return 0
     held = await scope.session.stored_count(run.spec.run_id, run.marks.stored)
@@ -437,7 +437,7 @@ async def _stored_count(scope: RunScope, run: Run) -> int:
 
 
 def _restore(scope: RunScope, run: Run) -> None:
-    """Give this process what a saved run knows: decisions, replies, what guardrails said, its input and its output."""
+    """Restore a saved run's knowledge in this process: decisions, replies, results of guardrails, input and output."""
     book = scope.wrapper.approvals
     known = {(one.call_id, one.scope, one.approved) for one in book.decisions()}
     for one in run.decided:

@@ -1,8 +1,8 @@
 """Event loops for synchronous code: one for each thread that runs agents synchronously.
 
-A loop is kept from one run to the next, so that clients with open connections survive. It is closed when its thread
-ends, or with the program, without any call. If the program has set its own loop (`asyncio.set_event_loop`), that one is
-used and left open.
+A loop is kept from one run to the next, so that clients with open connections survive. The loop is closed when its
+thread ends, or with the program, without any call. If the program has set its own loop (`asyncio.set_event_loop`), that
+loop is used and left open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLOSING_S_MAX = 10.0
 
 
 class _ThreadLoop:
-    """A thread's loop. It lives in a `threading.local`, which drops it when the thread ends."""
+    """Event loop of a thread. A `threading.local` holds it, and drops it when the thread ends."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
@@ -39,7 +39,7 @@ _inherited: list[_ThreadLoop] = []
 def run_on_thread_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on this thread's loop.
 
-    Ctrl-C, or SystemExit of a signal's handler, cancels it, lets it finish in order, and is raised.
+    Ctrl-C, or SystemExit of a signal's handler, cancels the coroutine, lets it finish in order, and is raised.
     """
     runner = _runner_here()
     tasks: list[asyncio.Task[Any]] = []
@@ -68,10 +68,7 @@ def _runner_here() -> asyncio.Runner:
 
 
 def _programs_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that the program has set for this thread, if open and not running: its clients belong to it.
-
-    asyncio has no query for that without creating a loop, so its policy's own record is read.
-    """
+    """Return the program's own loop for this thread, if open and not running: the program's clients belong to it."""
     found = getattr(getattr(asyncio.get_event_loop_policy(), "_local", None), "_loop", None)
     usable = isinstance(found, asyncio.AbstractEventLoop) and not found.is_closed() and not found.is_running()
     return found if usable else None

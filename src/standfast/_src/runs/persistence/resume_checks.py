@@ -1,9 +1,9 @@
-"""What must hold before a saved run goes on. All of it is looked at before anything of the run happens.
+"""Checks of a saved run before its resume. All are done before anything of the run happens.
 
-A payload is somebody's text until it has been checked: its agents must be there, its calls must be the ones that the
-model made, a decision must be about the call that was shown (its id, its tool and its arguments), and the tools that
-are still to run must exist. Where a run store knows the run, the store's word counts: a run that moved on since it
-was loaded, or whose calls differ from those that were saved, is refused.
+A payload is untrusted text until it has been checked: its agents must be present, its calls must be the model's own, a
+decision must be about the call that was shown (its id, its tool and its arguments), and the tools still to run must
+exist. If a run store knows the run, its version counts: a run that has advanced since it was loaded, or with calls that
+differ from the saved ones, is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEXTS = ("type", "role", "id", "call_id", "name", "namespace", "server_label", 
 
 
 def check_saved(run: Run, graph: AgentGraph) -> None:
-    """Raise if the run needs agents that are not there, or holds a call or a decision that was changed."""
+    """Raise RunStateError if an agent of the run is missing, or if a call or a decision was changed."""
     for one in _items(run):
         if not all(one.get(name) is None or isinstance(one[name], str) for name in _TEXTS):
             raise RunStateError("it holds an item whose type or id is no text", "Pass the payload unchanged.")
@@ -100,10 +100,10 @@ def _check_decision(call: Call, decision: Decision, item: Item, agent: str) -> N
 
 
 async def check_tools(scope: RunScope, run: Run, graph: AgentGraph | None = None) -> tuple[str, ...]:
-    """Raise if what is still to run is gone or is another now: a tool, an agent or server behind it, a handoff (C16).
+    """Raise if a tool, an agent, a server or a handoff still to be used is missing or has changed (C16).
 
-    Before any call of the turn runs: found when it is its turn, the others would have run for nothing. Returns the
-    calls whose tools are gone, where the settings say that the model is to be told.
+    The check comes before any call of the turn: found later, the other calls would have run for nothing. Returns the
+    calls with missing tools if the settings say to report them to the model.
     """
     turn, gone = run.turn, []
     if turn is None:
@@ -150,9 +150,9 @@ def _another(agent: Agent[Any], call: Call, why: str) -> ApprovalError:
 
 
 async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> str | None:
-    """Raise if the store says that this saved run was taken, removed or changed; else the status it was saved with.
+    """Raise if the store shows that the saved run was claimed, removed or changed; else return its saved status.
 
-    Reads only (C12). What is in no store has no status there.
+    This only reads (C12). A run absent from the store has no status there.
     """
     run_id = run.spec.run_id
     # Revision 0: this state was never saved. If the store knows better, the answer to a save was lost.
@@ -194,9 +194,9 @@ async def check_unclaimed(run: Run, store: RunStore | None, revision: int) -> st
 
 
 def refuse_to_delete(saved: SavedRun, cancel: str) -> None:
-    """Raise if this saved run, or voice call, has not ended: what it did or waits for would be forgotten (C15).
+    """Raise if this saved run or voice call has not ended: its effects and open questions would be forgotten (C15).
 
-    `cancel` is what gives a run up, as the caller's own users know it.
+    `cancel` names the way to give a run up, in the words of the caller's own users.
     """
     try:
         if is_call(saved):

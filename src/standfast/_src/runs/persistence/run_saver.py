@@ -73,7 +73,7 @@ class RunSaver(Generic[State]):
     # --- saving ------------------------------------------------------------------------------------------------------
 
     def has(self, state: State) -> bool:
-        """Return whether the store has this very state, so that there is nothing to save."""
+        """Return True if the store has this very state."""
         return state is self._done
 
     def take_for_saved(self, state: State) -> None:
@@ -84,8 +84,8 @@ class RunSaver(Generic[State]):
         self._done = state
 
     async def save(self, state: State) -> None:
-        """Save this state; return once it or a later one is saved. Raises RunClaimedError if another process owns the
-        record.
+        """Save this state; return once the store has it or a later one. Raises RunClaimedError if another process owns
+        the record.
         """
         self._newest = state
         shared = self._next
@@ -125,7 +125,7 @@ class RunSaver(Generic[State]):
     async def store_items(
         self, hold: SessionLock, new: NewItems, before: State, after: State, *, release: bool = False
     ) -> None:
-        """Store items in the session, and the record that knows them: in one step if one store has both.
+        """Store items in the session together with the record's knowledge of them: in one step if one store has both.
 
         Otherwise the record is first saved in its earlier state: then no other process can save in its name, and a
         crash leaves more in the session than the record knows, never less. The updated `stored` mark is written by the
@@ -229,10 +229,10 @@ class RunSaver(Generic[State]):
         return save if open_end is None else replace(save, in_flight=open_end.save.head)
 
     def give_back(self, state: State) -> Coroutine[Any, Any, object] | None:
-        """Save the state in which a record was taken, if it was or may have been; submitted by this very call.
+        """Submit a save of the state from before the claim, if the claim was or may have been saved.
 
-        For a process that is stopped before anything has begun, in a store without a lease that shows the stop:
-        otherwise the record would count as running for ever.
+        For a process stopped before anything has begun, in a store without a lease: otherwise the record would count as
+        running for ever.
         """
         is_taken = self._confirmed is not None or self._unconfirmed is not None
         if not is_taken or self.beside is not None or not hasattr(type(self.store), "save_detached"):
@@ -251,7 +251,7 @@ _woken: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
 @contextmanager
 def woken_by(run_id: str, event: asyncio.Event) -> Iterator[None]:
-    """Set the event, which belongs to the running loop, whenever this process has saved a run of this id."""
+    """Set the event, which belongs to the running loop, after every save of this run in this process."""
     entry = (asyncio.get_running_loop(), event)
     _woken.setdefault(run_id, set()).add(entry)
     try:

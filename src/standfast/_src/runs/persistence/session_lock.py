@@ -1,8 +1,8 @@
-"""A session as a run uses it: read once, appended to by writer and ordinal, held by one run at a time.
+"""Session of a run: read once, appended to by writer and ordinal, and locked by one run at a time.
 
-The run asks for abilities, never for a class. A session with exactly-once append is written to as it is; any other
-goes through the adapter for plain sessions, which does what can be done and says what it cannot promise. Where one
-store has the history and the saved runs, a turn, the run and the lease are written in one step.
+The run asks for abilities, never for a class. A session with exactly-once append is written to directly. Any other
+session goes through the adapter for plain sessions, which documents its weaker promises. If one store has the history
+and the saved runs, a turn, the run and the lease are written in one step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOGGED_WAIT_S = 0.5
 
 
 def session_id_of(session: Session) -> str | None:
-    """The session's id; None for one that has no id before its first use."""
+    """Return the session's id, or None for a session without an id before its first use."""
     try:
         return str(session.session_id)
     except (ValueError, AttributeError):
@@ -46,7 +46,7 @@ def session_id_of(session: Session) -> str | None:
 
 
 def run_store_of(session: Session | None, run_store: RunStore | None) -> RunStore:
-    """The run store that was given, or the one beside a session; raises UserError if there is neither."""
+    """Return the given run store, or the session's own; raise UserError if there is neither."""
     store = run_store if run_store is not None or session is None else _run_store_beside(session)
     if store is None:
         raise UserError("there is no run store to look in", "Pass session= (a session of standfast's) or run_store=.")
@@ -60,7 +60,7 @@ def _run_store_beside(session: Any) -> RunStore | None:
 
 @dataclass(frozen=True, slots=True)
 class NewItems:
-    """What one step brings to a session: a writer's items from number `start` on, and what belongs to them."""
+    """New items of one step: a writer's items from number `start` on, and the records stored with them."""
 
     writer: str
     start: int = 0
@@ -74,7 +74,7 @@ class NewItems:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to store."""
+        """True if there is nothing to store."""
         return not (self.items or self.costs or self.nested or self.heard)
 
     def as_arguments(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ _told: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def _tell_what_ended(session: Session) -> None:
-    """Say, once for each class, which abilities an overridden history method has ended, and how to keep them."""
+    """Log, once for each class, the abilities lost by overriding a history method, and the way to keep them."""
     kind = type(session)
     if kind in _told:
         return
@@ -113,12 +113,12 @@ def _tell_what_ended(session: Session) -> None:
 
 @lru_cache(maxsize=64)
 def _says_who(kind: Hashable) -> bool:
-    """Whether sessions of this class can be told who takes a lease; reading a signature for each run is dear."""
+    """Return True if a session class accepts a lease holder's name; cached, because reading a signature is slow."""
     return has_parameter(getattr(kind, "lease", None), "holder")
 
 
 def current_task() -> asyncio.Task[Any] | None:
-    """The task that runs now; None outside of any."""
+    """Return the current task, or None outside of a task."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -126,7 +126,7 @@ def current_task() -> asyncio.Task[Any] | None:
 
 
 class SessionLock:
-    """One run's hold on a session."""
+    """Lock of one run on a session."""
 
     def __init__(
         self,
@@ -169,42 +169,42 @@ class SessionLock:
         """What `read` left out of the latest items, because the limit cut the rest of their reply off."""
 
     def is_same(self, session: Session) -> bool:
-        """Whether this is the same conversation in the same store, also through another object or a wrapper."""
+        """Return True for the same conversation in the same store, also through another object or a wrapper."""
         return self.key == conversation_key(session)
 
     @property
     def key(self) -> Hashable:
-        """What the conversation is known by in this process."""
+        """Key of the conversation in this process."""
         return conversation_key(self.session)
 
     def has_namesake_around(self) -> bool:
-        """Whether a run around this one is on another conversation of the same id: a user's, in another store."""
+        """Return True if an enclosing run has another conversation of the same id, in another store."""
         around = [one for one in enclosing_runs() if isinstance(one, SessionLock) and one.session_id == self.session_id]
         return any(one.key != self.key for one in around)
 
     @property
     def counts_writers(self) -> bool:
-        """Whether the session itself knows how many items of each run it has."""
+        """True if the session itself counts the items of each run."""
         return self._plain is None
 
     @property
     def is_covered(self) -> bool:
-        """Whether the run around this one has the conversation, so that this one takes no lease of its own (C13)."""
+        """True if the enclosing run has the conversation, so that this run takes no lease of its own (C13)."""
         return self._outer is not None
 
     def run_store(self) -> RunStore | None:
-        """The run store beside the history, where the session has one."""
+        """Return the run store beside the history, or None."""
         if self._runs is None:
             self._runs = _run_store_beside(self.session)
         return self._runs
 
     def is_beside(self, store: RunStore) -> bool:
-        """Whether this run store is the session's own: then its lease tells of the session's open runs."""
+        """Return True if this run store is the session's own: its lease then tells the session's open runs."""
         beside = self.run_store()
         return beside is not None and (store is beside or store == beside)
 
     def keeps(self, store: RunStore) -> bool:
-        """Whether a run saved there can be written in one step with the session's items and lease."""
+        """Return True if a run in this store can be written in one step with the session's items and lease."""
         return self.can_record and self.is_beside(store)
 
     # --- one run at a time -------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class SessionLock:
             emit("lease_taken_over", holder=who, what=f"session {session!r}", before=before)
 
     def _refuse_to_wait_for_itself(self, around: Sequence[Held]) -> None:
-        """Refuse a run that a call of the run that has this conversation has started, and will wait for."""
+        """Raise SessionBusyError if a call of the run holding this conversation has started, and awaits, this run."""
         for one in around:
             if isinstance(one, SessionLock) and one.key == self.key:
                 raise SessionBusyError(
@@ -263,12 +263,12 @@ class SessionLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this run, or the one it is nested in, has the conversation."""
+        """True if this run, or an enclosing one, holds the conversation."""
         return (self._outer or self)._held is not None
 
     @property
     def lease(self) -> Lease | None:
-        """The lease that writes carry; None where no store knows of it."""
+        """Lease sent with writes, or None if no store knows of a lease."""
         held = (self._outer or self)._held
         return None if isinstance(held, ProcessLease) else held
 
@@ -281,11 +281,11 @@ class SessionLock:
 
     @property
     def was_away(self) -> bool:
-        """Whether this process stood still for longer than its lease lives, and does not know since if it has it."""
+        """True if this process stood still for longer than its lease lives, and has not checked the lease since."""
         return bool(getattr(self.lease, "was_away", False))
 
     def tell_when_lost(self, tell: Callable[[], None]) -> None:
-        """Call this as soon as the lease turns out to be another's, where a lease can say so."""
+        """Call `tell` as soon as the lease is found lost, if the lease supports notification."""
         told = getattr(self.lease, "tell_when_lost", None)
         if callable(told):
             told(tell)
@@ -300,7 +300,7 @@ class SessionLock:
                 logger.warning("a lease on session %r was not given back: %s", self.session_id, error)
 
     def release_now(self) -> None:
-        """Give back what was borrowed without waiting; what cannot be given back so lapses by itself."""
+        """Release the session and its lease without waiting. A lease beyond reach expires by itself."""
         held, self._held = self._held, None
         now = getattr(held, "release_now", None)
         if callable(now):
@@ -309,7 +309,7 @@ class SessionLock:
     # --- history -----------------------------------------------------------------------------------------------------
 
     def limit(self) -> int | None:
-        """How many of the latest items the run reads: the session's settings with the run's on top (A3)."""
+        """Return the number of latest items to read: the session's settings, overridden by the run's (A3)."""
         own = getattr(self.session, "session_settings", None)
         if not isinstance(own, SessionSettings):  # a dict, or the settings of the SDK's own sessions
             limit = own.get("limit") if isinstance(own, dict) else getattr(own, "limit", None)
@@ -317,7 +317,9 @@ class SessionLock:
         return own.resolve(self._settings).limit
 
     async def read(self) -> list[Item]:
-        """The history a run starts from; nothing of a reply that a limit cuts in two: `cut` has its rest (C8)."""
+        """Read the history at the start of a run. A reply cut in two by the limit is left out, and its rest is `cut`
+        (C8).
+        """
         limit = self.limit()
         items = await self._read(limit)
         if not items or len(items) != limit or begins_or_answers(items[0]):
@@ -347,7 +349,7 @@ class SessionLock:
         await self._history.append(items, writer=writer, start=start, lease=self.lease)
 
     async def store(self, new: NewItems, *, release: bool = False) -> None:
-        """Store what a step brings, without the run: in one step where the session can, else one for each writer."""
+        """Store the items of a step, without the run: in one step if the session can, else one for each writer."""
         if not self.can_record:
             for writer, start, items in (*new.nested, (new.writer, new.start, new.items)):
                 if items:
@@ -356,7 +358,7 @@ class SessionLock:
             await self.record(new, run=None, release=release)
 
     async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
-        """Store items of the run, the run itself, and that its lease is given back, in one step; the new revision."""
+        """Store items, the run, and the release of its lease, in one step. Return the run's new revision."""
         gives_back = release and self.lease is self._held is not None
         done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
         if gives_back:
@@ -365,9 +367,9 @@ class SessionLock:
         return done.revision
 
     def record_now(self, new: NewItems, *, run: RunSave | None) -> None:
-        """Submit the same, with the lease given back, by this very call: it is carried out though nobody waits.
+        """Submit items, run and release by this very call, to be carried out without a waiter.
 
-        A nested run gives nothing back: the lease is its parent's.
+        A nested run releases nothing: the lease is its parent's.
         """
         lease, own = self.lease, self._held
         self._held = None
@@ -375,21 +377,21 @@ class SessionLock:
         self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
 
     def could_not_store(self, run_id: str, count: int) -> None:
-        """Remember, for the next run of this process on this session, that items of this run were not stored."""
+        """Remember, for the next run of this process on this session, the items of this run that were not stored."""
         if self._plain is not None:
             self._plain.could_not_store(run_id, count)
         logger.warning("%d items of run %s could not be stored in session %r", count, run_id, self.session_id)
 
     def not_stored(self) -> list[tuple[str, int]]:
-        """What runs of this process before could not store here: run id and number of items; told once."""
+        """Return earlier runs of this process with unstored items: run id and number of items; reported once."""
         return self._plain.not_stored() if self._plain is not None else []
 
     async def accepted(self, writer: str) -> int:
-        """How many items of this run the session has, as far as it, or this process, can tell."""
+        """Return the number of this run's items in the session, as far as known."""
         return int(await self._history.accepted(writer))
 
     async def stored_count(self, writer: str, known: int) -> int:
-        """`accepted`, where at least `known` must be there; raises OwnerError if this is another store's session."""
+        """Return the number of this run's items, at least `known`; raise OwnerError for another store's session."""
         held = await self.accepted(writer)
         # A plain session can forget (its owner may have edited it); one that counts writers cannot.
         if self._plain is None and held < known:
@@ -401,13 +403,13 @@ class SessionLock:
         return held
 
     async def usage(self) -> list[RunUsage]:
-        """What runs of this conversation cost, if the session keeps that."""
+        """Return the costs of the conversation's runs, if the session keeps them."""
         if not self.keeps_costs:
             return []
         kept: list[RunUsage] = await self.session.usage()
         return kept
 
     async def written(self, writer: str) -> list[Item]:
-        """What this run wrote before, if the session can tell."""
+        """Return the items written earlier by this run, if the session knows them."""
         items: list[Item] = await self._history.written(writer)
         return items

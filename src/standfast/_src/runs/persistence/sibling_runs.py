@@ -24,7 +24,7 @@ from standfast._src.runs.persistence.unfinished_runs import Found, list_saved_ru
 
 
 class Sibling:
-    """An unfinished run, and the attempt at another run of its conversation that lets it finish first."""
+    """Unfinished run, and the waiting attempt at another run of its conversation."""
 
     def __init__(self, waiting: StartedRun, found: Found) -> None:
         self._waiting, self._found = waiting, found

@@ -1,12 +1,12 @@
-"""Other runs of the conversation that have not ended: found, settled, shown or refused, never stepped over (C15).
+"""Unfinished runs of the conversation: found, settled, shown or refused, never stepped over (C15).
 
-The outermost run looks once, under its lease, before it reads history. A run whose worker is gone for certain is
-closed from its data alone: none of its agents, tools or guardrails is needed. One that waits for a person is left as it
-is; requests show its open turn behind the history, and nothing else ever does. Where nothing is provable, runs are left
+The outermost run looks once, under its lease, before it reads history. A run with a certainly crashed worker is closed
+from its data alone: none of its agents, tools or guardrails is needed. A run waiting for a person is left unchanged;
+requests show its open turn behind the history, and nothing else ever does. Where nothing can be proved, runs are left
 alone and reported.
 
-Only a new message settles. A run that is resumed lets a run that lost its worker finish first (`SiblingFirst`), or
-leaves it open and shows it.
+Only a new message settles. A resumed run lets a run with a crashed worker finish first (`SiblingFirst`), or leaves it
+open and shows it.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Found:
 
     @property
     def kept(self) -> Run:
-        """The run as its own record has it, which is the one that is written."""
+        """Run of the record to be written: its own, not its parent's copy."""
         return self.own or self.run
 
     @property
     def remedy(self) -> str:
-        """What whoever is refused because of it can do."""
+        """Advice for a caller refused because of this run."""
         inside = self.run.spec.inside
         if inside is not None:
             return (
@@ -90,12 +90,12 @@ class Found:
 
     @property
     def run_id(self) -> str:
-        """What the run is known by."""
+        """Id of the run."""
         return self.run.spec.run_id
 
     @property
     def state(self) -> str:
-        """paused, gone or running."""
+        """State: paused, gone or running."""
         return "paused" if self.run.is_parked and not self.is_orphan else "gone" if self.is_gone else "running"
 
     @property
@@ -104,7 +104,7 @@ class Found:
         return tuple(call for call in self.run.calls if call.state != "returned")
 
     def items_to_show(self) -> list[Item]:
-        """Its open turn, as requests of others show it."""
+        """Open turn of the run, for requests of other runs."""
         return open_turn(self.run)
 
     @property
@@ -116,12 +116,12 @@ class Found:
         return self.run.status == "failed" and not self.items_to_show()
 
     def questions(self) -> Iterator[Question]:
-        """Every question of it that waits."""
+        """Waiting questions of the run."""
         return questions_of(self.run)
 
 
 class SiblingFirst(Exception):
-    """Signal that another run of the conversation is to be resumed before the one that is being opened (C15)."""
+    """Signal to resume another run of the conversation before the run being opened (C15)."""
 
     def __init__(self, found: Found) -> None:
         super().__init__(found.run_id)
@@ -129,16 +129,16 @@ class SiblingFirst(Exception):
 
 
 def policy_for(given: Unfinished | None, *, is_resumed: bool) -> Unfinished:
-    """Return the policy that holds: a run that is resumed settles no other (C15)."""
+    """Return the policy in force: a resumed run settles no other (C15)."""
     policy = given or "settle"
     return "resume" if is_resumed and policy == "settle" else policy
 
 
 async def look_for_unfinished(scope: RunScope, own_id: str, *, is_resumed: bool, is_untouched: bool = False) -> None:
-    """Find the unfinished runs of this run's session and do what the policy says; notes in the scope what was done.
+    """Find the unfinished runs of this run's session, apply the policy, and note the results in the scope.
 
-    `is_untouched`: of this run, though it is resumed, nothing has happened yet.
-    Raises SiblingFirst, before anything of this run is written, if one of them is to be resumed first.
+    `is_untouched`: the run is resumed, but nothing of it has happened yet. Raises SiblingFirst, before anything of this
+    run is written, if another run is to be resumed first.
     """
     # A run on its parent's session has no store of its own, and does not look: the outermost one there has.
     hold, store = scope.session, scope.store
@@ -156,7 +156,7 @@ async def look_for_unfinished(scope: RunScope, own_id: str, *, is_resumed: bool,
 
 
 async def settle_unfinished(hold: SessionLock, own_id: str, store: RunStore, policy: Unfinished) -> Seen:
-    """Do with the unfinished runs and calls of a conversation that is held what the policy says."""
+    """Apply the policy to the unfinished runs and voice calls of a locked conversation."""
     if policy == "ignore":
         return Seen()
     return await _apply_policy(
@@ -191,7 +191,7 @@ async def _apply_policy(
 async def _settle_gone(
     hold: SessionLock, own_id: str, one: Found | FoundCall, store: RunStore
 ) -> tuple[Found | FoundCall, str]:
-    """What has become of a gone run or call, and how to say that."""
+    """Settle a crashed run or voice call; return it and a text for its outcome."""
     if isinstance(one, Found):
         one = await _settle(hold, own_id, one, store)
         if one.is_gone:
@@ -209,13 +209,13 @@ async def _settle_gone(
 
 
 def note(seen: Seen, run_id: str, found: str, done: str) -> None:
-    """Say in the result and in the log what was found and done; never what the run is about."""
+    """Report an unfinished run and its handling in the result and the log, without any content of the run."""
     seen.unfinished.append(UnfinishedRun(run_id, found, done))
     emit("run_unfinished", run=run_id, found=found, done=done)
 
 
 def refuse(found: Sequence[Found | FoundCall]) -> None:
-    """Raise if there is one: which run, which calls, and what to do about it."""
+    """Raise UnfinishedRunError if any run was found, with its id, its calls and a remedy."""
     if not found:
         return
     emit("message_refused", session=_session_id_of(found[0]), reason=f"run {found[0].run_id} has not ended")
@@ -233,10 +233,10 @@ def _session_id_of(one: Found | FoundCall) -> str:
 
 
 async def _store_input(hold: SessionLock, one: Found | FoundCall) -> None:
-    """Store what an unfinished run was asked, if its session lacks it: later input must not stand before it (C15).
+    """Store an unfinished run's input if its session lacks it: later input must not come before it (C15).
 
-    Its worker crashed between saving the run and storing that, or has stored no turn of it. The record is not touched:
-    items are counted by writer, and the worker that resumes the run asks the session for the count.
+    Its worker crashed between saving the run and storing the input, or has stored no turn yet. The record is not
+    touched: items are counted by writer, and a worker resuming the run asks the session for the count.
     """
     if isinstance(one, FoundCall) or not hold.counts_writers:
         return
@@ -260,12 +260,12 @@ async def _first_of(
     is_resumed: bool,
     is_untouched: bool,
 ) -> Found | None:
-    """Return the run that is to be resumed before this one, if there is one.
+    """Return the run to be resumed before this one, or None.
 
-    Every worker answers alike, from what the store has: a run that lost its worker is before one that was decided
-    about, an older one before a younger one. So no two runs are let go first by each other. A run of which nothing has
-    happened lets every one of them first, as a new message does, and none of them finds it: its input would else stand
-    between the question and the answer of a younger run.
+    Every worker decides alike, from the stored data: a run with a crashed worker is before a decided one, an older run
+    before a younger one. Two runs therefore never let each other go first. A run without any effect lets all others
+    first, as a new message does, and no other run finds it: otherwise its input would come between the question and the
+    answer of a younger run.
     """
     able = [one for one in found if isinstance(one, Found) and may_go_first(one, yielding, is_resumed=is_resumed)]
     if not able:
@@ -283,12 +283,12 @@ LAST = (datetime.max.replace(tzinfo=UTC), "")
 
 
 def age_of(run: RunSummary) -> tuple[datetime, str]:
-    """Return what runs of one conversation are ordered by, oldest first: it never changes."""
+    """Return the sort key of a conversation's runs, oldest first. It never changes."""
     return run.created_at, run.run_id
 
 
 def may_go_first(one: Found, yielding: Yielding, *, is_resumed: bool) -> bool:
-    """Whether a run of this state is let finish first, as far as its own record tells."""
+    """Return True if a run of this state may finish first, according to its own record."""
     if one.is_orphan or one.run.spec.inside is not None or not yielding.may_let(one.run_id):
         return False  # a nested run is resumed by the run around it alone
     status = one.run.status
@@ -300,7 +300,7 @@ def may_go_first(one: Found, yielding: Yielding, *, is_resumed: bool) -> bool:
 
 
 def is_let_first(run: Run) -> bool:
-    """Whether others let the run finish first if it loses its worker once more."""
+    """Return True if other runs let this run finish first when it loses its worker again."""
     return run.spec.takeovers < TAKEOVERS_MAX
 
 
@@ -308,7 +308,7 @@ def is_let_first(run: Run) -> bool:
 
 
 async def _candidates(hold: SessionLock, own_id: str, store: RunStore) -> dict[str, bool]:
-    """The session's runs that may be unfinished, oldest first; of each, whether it is certain that nobody is at it."""
+    """Return the session's possibly unfinished runs, oldest first; each with True if certainly no worker has it."""
     lease, session_id = hold.lease, hold.session_id
     told: Any = getattr(lease, "open_runs", None)
     if lease is None or told is None or not hold.is_beside(store):
@@ -330,14 +330,14 @@ async def _candidates(hold: SessionLock, own_id: str, store: RunStore) -> dict[s
 
 
 def is_own(run_id: str, own_id: str) -> bool:
-    """Whether that is the run itself, or one that it is inside of."""
+    """Return True for the run itself and for its enclosing runs."""
     return run_id == own_id or own_id.startswith(f"{run_id}/")
 
 
 async def list_saved_runs(
     store: RunStore, session_id: str | None = None, until: Set[str] | None = None
 ) -> list[RunSummary]:
-    """The saved runs, newest change first; with `until`, no further than the page by which all of these were seen."""
+    """Return saved runs, latest change first; with `until`, stop after the page with the last of these ids."""
     found: list[RunSummary] = []
     after: str | None = None
     while True:
@@ -363,11 +363,11 @@ async def _load_unfinished(candidates: Mapping[str, bool], store: RunStore) -> l
 
 
 async def as_known_around(found: Found, store: RunStore) -> Found:
-    """A nested run that nobody is at, as the record of the run around it has it, if that is kept here too.
+    """Return an abandoned nested run in the version of its parent's record, if that record is in this store too.
 
-    That one is saved first: a kill between the two leaves the nested run's own record a step behind. If it does not
-    have the run any more, nobody can go on with it. Where it is kept elsewhere nothing is known, and what waits is
-    taken to wait.
+    The parent's record is saved first: a kill between the two saves leaves the nested run's own record a step behind.
+    If the parent's record does not contain the run any more, no worker can resume it. If the parent's record is in
+    another store, nothing is known, and a waiting run is taken to wait.
     """
     run = found.run
     if run.spec.inside is None or not (found.is_gone or run.is_parked):
@@ -386,16 +386,16 @@ async def as_known_around(found: Found, store: RunStore) -> Found:
 
 
 def _is_behind(own: Run, known: Run) -> bool:
-    """Whether a nested run's own record was saved by the worker that had told the run around it more, or as much.
+    """Return True if the nested run's own record is not newer than its parent's copy, and from the same worker.
 
-    One that waits or has stopped, or was taken since, was saved by itself.
+    A record of a waiting, stopped or since claimed run was saved by the run itself.
     """
     is_at_work = not (own.finished or own.is_parked) and own.progress.stop is None
     return is_at_work and own.progress.claim == known.progress.claim
 
 
 def _drop_unrecorded_begins(known: Run, own: Run) -> Run:
-    """The run as it is known around it, but for calls whose beginning its own record lacks: both are saved before."""
+    """Return the parent's copy without begun calls absent from the own record: both are saved before a call begins."""
     not_begun = {call.id for call in own.calls if call.state == "asked"}
     if known.turn is None or not any(call.state == "begun" and call.id in not_begun for call in known.calls):
         return known
@@ -424,7 +424,7 @@ def _iterate_nested(calls: Sequence[Call]) -> Iterator[Run]:
 
 
 def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
-    """The run, if it has not ended and has done something. One that cannot be read is refused by name."""
+    """Return the run if it has not ended and has had an effect. An unreadable run is refused by name."""
     if saved is None or has_ended(saved) or is_call(saved):
         return None
     try:
@@ -437,7 +437,7 @@ def read_run(saved: SavedRun | None, *, is_gone: bool) -> Found | None:
 
 
 def same_question(asked: Question) -> tuple[str, str, str]:
-    """What makes two questions the same, so that nobody answers both: agent, tool, and arguments as JSON (C15)."""
+    """Return the identity of a question, to avoid a second answer: agent, tool and arguments as JSON (C15)."""
     return asked.agent, asked.scope, str(normal_json(asked.call.arguments))
 
 
@@ -445,7 +445,7 @@ def same_question(asked: Question) -> tuple[str, str, str]:
 
 
 async def _settle(hold: SessionLock, by: str, one: Found, store: RunStore) -> Found:
-    """Close what a gone run left open, and store it; of a run that another has taken meanwhile nothing is changed."""
+    """Close the open calls of a crashed run and store them; a run taken by another worker meanwhile is unchanged."""
     run, run_id = one.run, one.run_id
     saver = RunSaver(store, RunRecord, hold=hold, revision=one.revision, saved=one.kept)
     settled = partial(_settle_child, by, is_orphan=one.is_orphan)
@@ -463,15 +463,15 @@ async def _settle(hold: SessionLock, by: str, one: Found, store: RunStore) -> Fo
 
 
 def give_up_run(text: str, run: Run, stored: int) -> Run:
-    """The run, taken from whoever had it and given up: what is open is closed with `text`."""
+    """Return the run claimed from its worker and given up: open calls are closed with `text`."""
     claimed = advance(run, Claimed(uuid.uuid4().hex, stored=stored))
     return claimed if claimed.finished else advance(claimed, Stopped("abandoned", message=text))
 
 
 def build_settled_by(by: str, stored: int, *, is_orphan: bool = False) -> SettledBy:
-    """The event by which run `by` settles a gone one.
+    """Return the event by which run `by` settles a crashed run.
 
-    Of an orphan nothing may be left waiting: whatever a person decided, nobody would go on.
+    No call of an orphan is left waiting: after a decision, no worker could resume it.
     """
     return SettledBy(by, uuid.uuid4().hex, stored, is_orphan)
 

@@ -52,7 +52,7 @@ class FoundCall:
 
     @property
     def state(self) -> str:
-        """State: paused (only calls that wait for a person are left), gone or running."""
+        """State: paused (only approvals are open), gone or running."""
         if self.talk.waiting and not self.is_torn and (self.is_gone or self.talk.ended):
             return "paused"
         return "gone" if self.is_gone else "running"

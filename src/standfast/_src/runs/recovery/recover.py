@@ -1,8 +1,8 @@
-"""One pass over a run store: go on with every run whose worker is gone (`Runner.recover`).
+"""One pass over a run store: resume every run with a crashed worker (`Runner.recover`).
 
-It schedules nothing: whoever has a clock (cron, a queue's periodic job, a loop of the application's) calls it again and
-again, in as many processes as they like. Who may take a run is decided where it is always decided, by the lease that
-covers it and the revision it was saved with; here runs are only found, offered, and told of.
+The pass schedules nothing: a caller with a clock (cron, a queue's periodic job, a loop of the application's) calls it
+again and again, in any number of processes. The right to take a run is decided by its lease and by its saved revision,
+as everywhere; here runs are only found, offered and reported.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class RecoveredRun:
-    """One run that a pass has found, and what became of it.
+    """Run found by a pass, and its outcome.
 
     `outcome`: `continued` (it was taken and came to rest: ended, or waits again), `alive` (another worker has it, or
-    its session, or took it meanwhile), `waits` (for a person), `no_agent` (none that was given can go on with it),
-    `failed`, `handed_over` (taken, and left to others because this worker stops or the pass had no time left).
+    its session, or took it meanwhile), `waits` (for a person), `no_agent` (no given agent can resume it), `failed`,
+    `handed_over` (taken, and left to other workers because this worker stops or the pass had no time left).
     """
 
     run_id: str
@@ -76,7 +76,7 @@ class RecoveredRun:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What a pass has found. Runs that have ended meanwhile are not in it."""
+    """Runs found by a pass, without the runs that ended meanwhile."""
 
     runs: tuple[RecoveredRun, ...]
     is_whole: bool
@@ -86,11 +86,11 @@ class RecoveryReport:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many runs there are of each outcome."""
+        """Return the number of runs of each outcome."""
         return Counter(one.outcome for one in self.runs)
 
     def of(self, outcome: Outcome) -> tuple[RecoveredRun, ...]:
-        """The runs of this outcome."""
+        """Return the runs of one outcome."""
         return tuple(one for one in self.runs if one.outcome == outcome)
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ Take = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much one pass does."""
+    """Limits of one pass."""
 
     limit: int
     concurrency: int
@@ -124,7 +124,7 @@ class Bounds:
 
 
 class _Waiting:
-    """The runs that a pass has not offered yet, by conversation: of each at most one is under way at a time."""
+    """Runs not yet offered by a pass, by conversation: at most one of each is under way at a time."""
 
     def __init__(self, groups: Iterable[deque[RunSummary]]) -> None:
         self._ready = deque(groups)
@@ -133,11 +133,11 @@ class _Waiting:
 
     @property
     def runs_left(self) -> bool:
-        """Whether there is any."""
+        """True while runs are left."""
         return bool(self._ready or self._behind)
 
     def has_one_ready(self) -> bool:
-        """Whether a conversation has a run to offer, and none under way."""
+        """Return True if a conversation has a run to offer, and none under way."""
         for task in [task for task in self._behind if task.done()]:
             self._ready.appendleft(self._behind.pop(task))
         return bool(self._ready)
@@ -152,7 +152,7 @@ class _Waiting:
 
 
 class Recovery:
-    """One pass."""
+    """One pass over a run store."""
 
     def __init__(
         self,
@@ -211,11 +211,11 @@ class Recovery:
         return RecoveryReport(tuple(found), self._is_whole and self._error is None, self._error)
 
     async def _by_conversation(self, runs: Iterable[RunSummary]) -> list[deque[RunSummary]]:
-        """Group the runs by conversation, in which one is taken after the other; the groups stay in the given order.
+        """Group the runs by conversation, in the order of resuming them; the groups stay in the given order.
 
-        A run that lost its worker is before one that was decided about, or of which nothing has happened yet, as it is
-        for every worker that resumes one of them (C15). One that has ended its workers again and again is last: it must
-        not keep the others from their turn.
+        A run with a crashed worker is before a decided run and before one without any effect, as for every worker
+        resuming one of them (C15). A run with many crashed workers is last: it must not keep the others from their
+        turn.
         """
         groups: dict[str, list[RunSummary]] = {}
         for one in runs:
@@ -245,7 +245,7 @@ class Recovery:
         return place, age_of(one)
 
     async def _has_ended_since(self, one: RecoveredRun) -> bool:
-        """Whether a run that another worker had when it was this pass's turn to take it has ended by now."""
+        """Return True if a run found with another worker has ended by now."""
         try:
             async with self._session_of(one) as session:
                 return await self._has_ended(self._store_of(session), one.run_id)
@@ -255,7 +255,7 @@ class Recovery:
 
     @asynccontextmanager
     async def _session_of(self, one: RunSummary | RecoveredRun) -> AsyncIterator[Session | None]:
-        """The session of a run, opened for as long as this lasts; None where no session owns it or none is given."""
+        """Open the session of a run for the `with` block; None if no session owns the run or none is given."""
         session: Session | None = None
         if one.session_id is not None and self._sessions is not None:
             session = self._sessions(one.session_id)
@@ -282,7 +282,7 @@ class Recovery:
     # --- how many at once, and until when ----------------------------------------------------------------------------
 
     async def _has_room(self, tasks: set[asyncio.Task[None]], deadline: float | None, waiting: _Waiting) -> bool:
-        """Wait until one more may be taken, and its conversation has none under way; False: not in this pass."""
+        """Wait until the pass may take one more run, of an idle conversation; False if this pass takes no more."""
         while True:
             tasks -= {task for task in tasks if task.done()}
             left_s = None if deadline is None else deadline - time.monotonic()
@@ -305,7 +305,7 @@ class Recovery:
         await self._leave(late, HAND_OVER_S)
 
     async def _leave(self, tasks: set[asyncio.Task[None]], within_s: float) -> None:
-        """Hand over what is under way; a second cancellation does not wait for it."""
+        """Hand over the runs under way; a second cancellation does not wait for them."""
         self._is_stopped = True
         try:
             await hand_over([one.loop for one in self._attempts.values()], within_s)
@@ -387,7 +387,7 @@ class Recovery:
             self._tell(summary, "continued", result=result)
 
     def _store_of(self, session: Session | None) -> RunStore:
-        """Where a run is read: beside its session, which may have a key that the listing has not."""
+        """Return the store for reading a run: the session's own, because it may have a key that the listing lacks."""
         return self._listing if session is None or self._given is not None else run_store_of(session, None)
 
     async def _tell_why(self, summary: RunSummary, store: RunStore, error: Exception, *, is_taken: bool) -> None:
@@ -405,7 +405,7 @@ class Recovery:
                 self._tell(summary, "failed", error=error)
 
     async def _has_ended(self, store: RunStore, run_id: str) -> bool:
-        """Whether another worker has brought it to its end since it was listed: then there is nothing to tell."""
+        """Return True if another worker has ended the run since the listing: then there is nothing to report."""
         try:
             saved = await store.load_run(run_id)
             return saved is None or has_ended(saved) or (not is_call(saved) and decode_saved(saved).is_closed)
@@ -415,7 +415,7 @@ class Recovery:
 
 
 async def _is_nested(store: RunStore, run_id: str) -> bool:
-    """Whether the run is inside another, as an agent's tool on a session of its own is."""
+    """Return True if the run is inside another, for example an agent tool's run on a session of its own."""
     saved = await store.load_run(run_id) if "/" in run_id else None  # the id of such a one has its parent's before that
     if saved is None or has_ended(saved) or is_call(saved):
         return False

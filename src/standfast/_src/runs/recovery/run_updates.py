@@ -86,7 +86,7 @@ class CallEnded(_Update):
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for a person. `reason`: "approval", or "unknown" after a crash left its outcome open."""
+    """Call waiting for a person. `reason`: "approval", or "unknown" after a crash with an open outcome."""
 
     call_id: str
     tool: str
@@ -112,7 +112,7 @@ class RunStatusChanged(_Update):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(_Update):
-    """The run has ended. A failed or cut run can be resumed; to see that, watch it again."""
+    """The run has ended. A failed or cut run can be resumed; to see the resume, watch the run again."""
 
     status: Literal["done", "failed", "cancelled"]
     output: JsonValue = None
@@ -184,7 +184,7 @@ class ShownItem(NamedTuple):
 
 
 class BegunCall(NamedTuple):
-    """A begun call of the open turn, with the number that its item will have."""
+    """Begun call of the open turn, with the number of its future item."""
 
     ordinal: int
     item: Item
@@ -241,9 +241,7 @@ def snapshot_of(run: Run) -> RunSnapshot:
 
 
 def snapshot_of_ending(run_id: str, ending: Item, items: Sequence[Item], count: int | None) -> RunSnapshot:
-    """Build the snapshot of a run of which only the ending is saved; its session has `count` items of it, and holds
-    these.
-    """
+    """Build the snapshot of a run with only its ending saved; its session has `count` items of it, among them these."""
     known = ending.get("input_count")
     inputs = known if isinstance(known, int) else 0
     return RunSnapshot(

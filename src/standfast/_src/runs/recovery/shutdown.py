@@ -14,9 +14,9 @@ from standfast._src.runs.loop.active_runs import HAND_OVER_S, hand_over_all, lea
 async def handing_over_on(*signals: signal.Signals, within_s: float = HAND_OVER_S) -> AsyncIterator[asyncio.Event]:
     """Hand over every run of this event loop when the process gets one of these signals (default: SIGTERM).
 
-    Yields an event that is set then: take no more work; a run that starts all the same is handed over at once. Leaving
-    the block waits until the runs are handed over, see `Runner.hand_over`. The signals must have no other handler in
-    the meantime, and the loop must be able to receive them (that of the main thread, not on Windows).
+    Yields an event, set by the signal: take no more work; a run started all the same is handed over at once. Leaving
+    the block waits for the handovers, see `Runner.hand_over`. The signals must have no other handler in the meantime,
+    and the event loop must be able to receive them (the main thread's, not on Windows).
     """
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     handing_over: list[asyncio.Task[tuple[str, ...]]] = []

@@ -130,9 +130,8 @@ class _Looking:
     async def newer(self, store: RunStore, seen: int, poll_s: float, deadline: float | None) -> int:
         """Wait for a state newer than number `seen`, polled by this or another watcher; return its number.
 
-        The same number: there was none until the deadline, by at least one look. One watcher polls and the rest wait
-        for it; when it leaves, the next one polls. Each polls through its own store, which is open as long as it
-        watches.
+        The same number is returned after the deadline and at least one poll. One watcher polls and the others wait for
+        it; after its end the next one polls. Each polls through its own store, which is open during its watch.
         """
         looks = self.look_count
         while self.version <= seen:
@@ -204,7 +203,7 @@ async def _picture(saved: SavedRun, session: Session | None) -> RunSnapshot:
 
 
 async def _read_written(session: Session | None, run_id: str) -> tuple[list[Item], int | None]:
-    """Return the session's items of the run, and the number it has accepted; None: it cannot tell."""
+    """Return the session's items of the run, and the number of accepted ones, or None if unknown."""
     appending = with_ability(session, "append")
     if appending is None:
         return [], None

@@ -23,7 +23,7 @@ class Callers:
     def __init__(
         self, *, tools: Iterable[Any], history: Callable[[], Iterable[Item]] = tuple, is_elsewhere: bool = False
     ) -> None:
-        """`tools`: what the agent offers the model. `is_elsewhere`: a server has history that is not here."""
+        """Take the tools offered to the model. `is_elsewhere`: a server has history absent from this process."""
         self._tools, self._history, self._is_elsewhere = tools, history, is_elsewhere
         self._known: dict[str, bool] | None = None
 

@@ -1,4 +1,4 @@
-"""Handing over to another agent. The history keeps everything; what the next agent sees may be filtered (C4)."""
+"""Handoff to another agent. The history keeps everything; the next agent's view may be filtered (C4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from standfast._src.runs.steps.reply_parsing import stored_form
 
 
 async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[Any], turn: Turn, call: Call) -> None:
-    """Let the handoff choose its agent, shape what that agent sees, and tell the run who is next."""
+    """Let the handoff choose the next agent and its view, and record them in the run."""
     handoff = (await scope.agents.current(agent)).handoffs_by_name.get(call.name)
     if handoff is None:
         raise ModelBehaviorError(
@@ -58,7 +58,7 @@ async def hand_over(loop: Loop, scope: RunScope, effect: RunCall, agent: Agent[A
 
 
 async def _base(scope: RunScope, run: Run, turn: Turn, handoff: Handoff[Any, Any]) -> tuple[Item, ...] | None:
-    """What the next agent sees in place of the whole conversation; None where it sees the whole."""
+    """Return the items shown to the next agent in place of the conversation, or None for the whole conversation."""
     filter_input = scope.config.handoff_input_filter if handoff.input_filter is None else handoff.input_filter
     nest = handoff.nest_handoff_history
     nest = scope.config.nest_handoff_history if nest is None else nest

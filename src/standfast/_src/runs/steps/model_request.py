@@ -1,6 +1,6 @@
-"""Asking the model: what is sent, and what the reply means. One performer for watched runs and others.
+"""Model requests: their content, and the meaning of a reply. Streamed runs and others use the same code.
 
-Attempts and retries are in `sending`: here a request is one question with one answer.
+Attempts and retries are in `send_request`: here a request is one question with one answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from standfast._src.runs.steps.send_request import RequestSender
 
 
 async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
-    """Ask for the reply of this turn and tell the run of it."""
+    """Request the reply of this turn and record it in the run."""
     run = loop.run
     if scope.events is not None and effect.turn > 1:
         await scope.events.give_way()
@@ -72,7 +72,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
 
 
 async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
-    """Ask the server for a request that had left when the run was last heard of, and go on from what it says."""
+    """Ask the server about a request already sent before a crash, and continue from its answer."""
     run = loop.run
     agent = scope.graph.agent(run.progress.agent)
     with scope.enter_user_code():
@@ -100,7 +100,7 @@ async def take_reply(
     failed: int = 0,
     owed: tuple[int, ...] = (),
 ) -> None:
-    """A whole reply is here: take it apart, announce it, and tell the run."""
+    """Parse a whole reply, announce its items, and record it in the run."""
     run = loop.run
     counted = Usage()
     counted.add(Usage.from_provider(response.usage))
@@ -136,7 +136,7 @@ async def take_reply(
 
 
 def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent, response: ModelResponse) -> Reply:
-    """The reply with what this agent has: which tools it calls, and whether they are there."""
+    """Parse the reply with this agent's tools and handoffs."""
     is_told = scope.config.tool_not_found_behavior == "return_error_to_model"
     is_server = run.spec.owner.is_server
     reply = Reply(
@@ -152,7 +152,7 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
 
 
 def _update_known_calls(scope: RunScope, run: Run) -> dict[str, str]:
-    """The call ids of this run's history and their digests; only what is new in the ledger is looked at."""
+    """Return the call ids of this run's history with their digests. Only new entries of the ledger are read."""
     for entry in run.ledger.since(scope.known_upto):
         call_id = entry.item.get("call_id")
         is_ours = entry.kind in ("tool_call_item", "handoff_call_item") and entry.item.get("type") in LOCAL_CALL_TYPES
@@ -166,7 +166,7 @@ def _update_known_calls(scope: RunScope, run: Run) -> dict[str, str]:
 
 
 def prepare_conversation(scope: RunScope, run: Run) -> list[Item]:
-    """The client-owned conversation as a provider accepts it; only what is new since the last turn is worked on."""
+    """Prepare the client-owned conversation for a provider. Only items added since the last turn are processed."""
     so_far = scope.prepared
     if so_far is None or so_far.view_count != len(run.views):
         base: Sequence[Item] = [*(scope.history if run.view.base is None else run.view.base), *scope.seen.open_turns]
@@ -199,7 +199,9 @@ def _as_sent(scope: RunScope, items: Sequence[Item]) -> Sequence[Item]:
 async def _apply_input_filter(
     scope: RunScope, agent: Agent[Any], items: list[Item], instructions: str | None
 ) -> tuple[list[Item], Any]:
-    """What the `call_model_input_filter` makes of the request; it gets copies and changes only the model's view."""
+    """Return the request as changed by `call_model_input_filter`. The filter gets copies, and changes the model's view
+    only.
+    """
     function = scope.config.call_model_input_filter
     if function is None:
         return items, instructions

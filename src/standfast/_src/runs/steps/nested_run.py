@@ -1,7 +1,7 @@
-"""Agents as tools: a run inside a call. Its state is part of its parent's, so that it survives with it.
+"""Agents as tools: a run inside a call. The nested run's state is part of its parent's, and survives with it.
 
-The nested run shares the parent's application context and usage and has approvals of its own. When it has to wait for a
-person its call waits, and is entered again later with the run's present state.
+The nested run shares the parent's application context and usage and has approvals of its own. If it has to wait for a
+person, its call waits, and is later entered again with the run's present state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ChildRunner:
     """Whether a run around it saves what `record` notes."""
 
     async def __call__(self, request: AgentToolRun) -> RunResultBase:
-        """Run the agent of this tool to its end. Raises ChildPaused if it waits for a person."""
+        """Run the agent of this tool to its end. Raises ChildPaused if the run waits for a person."""
         child = self._spawn(request)
         try:
             if self.call.child is not None:  # refused, what it did before stands and is told
@@ -190,7 +190,7 @@ async def _turn_of(child: StartedRun) -> AsyncIterator[None]:
 
 
 def _note_calls(request: AgentToolRun, child: Run) -> None:
-    """Record on the call's context which tools were called inside it, in case that it fails: they are not undone."""
+    """Note the tools called inside a nested run on the call's context: if the call fails, their effects remain."""
     used = [name for _, name in child.progress.used] + [call.name for call in child.calls if call.has_begun]
     cut_texts = known_texts("not_completed", "outcome_unknown")  # begun, and cut with the run
     cut = {entry.item["call_id"] for entry in child.ledger if str(entry.item.get("output")) in cut_texts}
@@ -199,7 +199,7 @@ def _note_calls(request: AgentToolRun, child: Run) -> None:
 
 
 def refuse_to_wait(run: Run, tool: AgentTool) -> None:
-    """Raise if this run waits for a person: a run started by hand has no outer run that could wait."""
+    """Raise if this run waits for a person: a run started by hand has no outer run to wait with it."""
     if run.paused:
         raise UserError(
             f"agent {tool.agent.name!r}, whose tool was called by hand, waits for a person; what its calls did before"

@@ -1,7 +1,8 @@
-"""What a reply asks for: its items as entries, and its calls.
+"""Parser of a reply: its items as entries, and its calls.
 
-Pure but for the names it is given. Checks the one promise the engine builds on: a call id never stands for two calls
-(a repeated one with the same content is not run again, with other content the reply is refused), and none is empty.
+The parser is pure but for the names it is given. It checks the one promise needed by the engine: a call id never means
+two calls (a repeated id with the same content is not run again, with other content the reply is refused), and none is
+empty.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ ENTRY_KINDS = {
 
 @dataclass(slots=True)
 class Reply:
-    """A reply, taken apart with the names that its agent has.
+    """Reply, parsed with the names of its agent's tools and handoffs.
 
-    Read without names, for a run whose agents are not at hand, every call is one of a tool.
+    Parsed without names, for a run without its agents at hand, every call is a tool call.
     """
 
     agent: str
@@ -81,7 +82,9 @@ class Reply:
         model: str | None = None,
         agent: str | None = None,
     ) -> Replied:
-        """The reply as its run learns of it; `usage` is what it cost, `owed` what a filter kept from the request."""
+        """Return the reply as an event of its run; `usage` is its cost, `owed` the items a filter removed from the
+        request.
+        """
         items = tuple(entry.item for entry in self.entries)
         ids = (response.response_id, response.request_id)
         record = Response(items, usage.to_json(), *ids, model=model, agent=agent)
@@ -133,7 +136,7 @@ class Reply:
         return Entry(ENTRY_KINDS.get(kind, "tool_call_item"), self.agent, item, extra)
 
     def _meant(self, call_type: str, name: str, item: Item) -> tuple[str, LocalTool | Handoff[Any, Any] | None]:
-        """The kind of a call, and what it is for."""
+        """Return the kind of a call, and the called tool or handoff."""
         namespace = item.get("namespace")
         handoff = self.handoffs.get(name) if call_type == "function_call" and not namespace else None
         tool = tool_of(self.tools, item, name) if handoff is None else None
@@ -155,7 +158,7 @@ class Reply:
         return kind, handoff or tool
 
     def _is_repeated(self, call_id: str, digest: str) -> bool:
-        """Whether this call was made before, in this reply or in an earlier one; another under its id is refused."""
+        """Return True if the reply or an earlier one has this call already; raise for another call under its id."""
         # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
         earlier = self._seen.get(call_id, self.known.get(call_id))
         if earlier is not None and earlier != digest:
@@ -182,14 +185,14 @@ class Reply:
 
 
 def call_digest(item: Mapping[str, Any]) -> str:
-    """What a call is known by, besides its id: what it asks for, however its JSON is spaced and ordered."""
+    """Return the digest of a call's request, independent of spaces and order in its JSON."""
     arguments = normal_json(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input")
     meaning = [item.get("type"), item.get("namespace"), item.get("name"), arguments]
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
 
 
 def normal_json(arguments: object) -> object:
-    """Arguments as text that is equal for equal ones, however their JSON is spaced and ordered; else as they are."""
+    """Return arguments as text equal for equal arguments, independent of spaces and order in JSON; else unchanged."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -199,9 +202,9 @@ def normal_json(arguments: object) -> object:
 
 
 def arguments_text(item: Mapping[str, Any]) -> str:
-    """The arguments of a call as text: as the model wrote them, or what it gave in place of text as JSON.
+    """Return the arguments of a call as the model's own text, or as JSON if the model gave no text.
 
-    The same text that `ToolApprovalItem.arguments` shows a person: a decision is bound to a hash of it.
+    `ToolApprovalItem.arguments` shows the same text to a person: a decision is bound to a hash of it.
     """
     arguments = item.get("input" if item.get("type") == CUSTOM_CALL else "arguments")
     if isinstance(arguments, str):
@@ -210,7 +213,7 @@ def arguments_text(item: Mapping[str, Any]) -> str:
 
 
 def stored_form(original: object) -> Item:
-    """An item as it is stored and sent: JSON, without what only ever comes out of a model."""
+    """Return an item in the stored and sent form: JSON, without values found only in a model's output."""
     # Some providers give `status: null` and refuse to be given it back.
     item = to_input_json(original)
     if "status" in item and item["status"] is None:
@@ -219,7 +222,7 @@ def stored_form(original: object) -> Item:
 
 
 def _refuse_what_no_store_takes(item: Item) -> None:
-    """Raise for an item that no store takes, before a call of the reply runs whose output would stand behind it."""
+    """Raise for an item refused by every store, before a call of the reply runs and its output follows the item."""
     try:
         encode(item)
     except ItemNotStorableError as error:
@@ -230,7 +233,7 @@ def _refuse_what_no_store_takes(item: Item) -> None:
 
 
 def behind_name(found: LocalTool | Handoff[Any, Any]) -> str:
-    """What stands behind the name that is called: the kind of tool, and the agent or server that acts (C16)."""
+    """Return the target of a called name: the kind of tool, and the agent or server behind it (C16)."""
     if isinstance(found, Handoff):
         return f"handoff:{found.agent_name}"
     if isinstance(found, CustomTool):

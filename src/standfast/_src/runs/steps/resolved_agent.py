@@ -1,8 +1,7 @@
-"""What an agent brings to a request: its model and settings, its tools and handoffs, its instructions.
+"""Agent resolved for a request: model and settings, tools and handoffs, instructions.
 
-What an agent is made of is resolved once and again when a tool or hook has changed it; `is_enabled` functions, dynamic
-instructions, MCP servers and a `get_all_tools` of a program's own are asked each turn, because they may answer
-differently.
+An agent's parts are resolved once, and again after a tool or hook has changed them. `is_enabled` functions, dynamic
+instructions, MCP servers and a program's own `get_all_tools` are called each turn, because their answers may change.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class ResolvedAgent(NamedTuple):
 
 
 class AgentResolver:
-    """Resolves the agents of one run or call, and remembers what was last shown to the model."""
+    """Resolver of the agents of one run or call. It remembers the tools last shown to the model."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class AgentResolver:
         return resolved._replace(instructions=instructions, prompt=prompt, settings=settings)
 
     async def _resolve_prompts(self, agent: Agent[Any]) -> tuple[str | None, Any]:
-        """The agent's instructions and its prompt."""
+        """Return the agent's instructions and prompt."""
         instructions = agent.instructions
         if instructions is None or isinstance(instructions, str):
             return instructions, None if agent.prompt is None else await agent.get_prompt(self._wrapper)
@@ -98,7 +97,7 @@ class AgentResolver:
         return self._shown[id(agent)][1]
 
     async def tools(self, agent: Agent[Any]) -> dict[str, LocalTool]:
-        """The agent's tools by name, as last shown to the model, less those that have been disabled since."""
+        """Return the agent's tools by name, as last shown to the model, without those disabled since."""
         tools = (await self.current(agent)).tools_by_name
         asking = [tool for tool in tools.values() if tool.is_enabled is not True]
         if not asking:
@@ -133,14 +132,16 @@ class AgentResolver:
         )
 
     def _settings_of(self, agent: Agent[Any]) -> ModelSettings:
-        """The agent's settings with the run's on top; those that only followed from its model follow from the run's."""
+        """Return the agent's settings, overridden by the run's. Defaults of the agent's model give way to the run's
+        model.
+        """
         settings = agent.model_settings
         if self._model is not None and settings == get_default_model_settings(agent.model):
             settings = get_default_model_settings(self._model)
         return settings.resolve(self._settings)
 
     def model_of(self, agent: Agent[Any]) -> Any:
-        """The model that answers for this agent: the run's, else the agent's; names go to the run's provider."""
+        """Return the model for this agent: the run's, else the agent's; names are resolved by the run's provider."""
         wanted = self._model if self._model is not None else agent.model
         if hasattr(wanted, "get_response"):  # a Model, or what has its methods
             return wanted
@@ -154,7 +155,7 @@ class AgentResolver:
 
 
 def _parts(agent: Agent[Any]) -> tuple[Any, ...]:
-    """What an offer is made of: another object at any place means that the agent was changed meanwhile."""
+    """Return the parts of an offer: another object in any place means a changed agent."""
     return (agent.model, agent.model_settings, agent.output_type, *agent.tools, None, *agent.handoffs)
 
 

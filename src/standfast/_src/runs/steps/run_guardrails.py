@@ -1,4 +1,4 @@
-"""Asking guardrails. What they look at is the same in both modes: the input as it was given, or the live output."""
+"""Guardrails of a run. Both modes judge the same data: the unchanged input, or the live output."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
 def _input_guardrails_now(
     scope: RunScope, run: Run, agent: Agent[Any], stage: str
 ) -> tuple[list[InputGuardrail[Any]], bool]:
-    """The guardrails that judge the input now, and whether there are more, which run beside the model."""
+    """Return the guardrails for the input now, and True if more guardrails run beside the model."""
     guardrails = input_guardrails(scope, agent)
     # Under a server's conversation all of them block (D10), so that one question answers for all.
     # Of a message too: refused, it is in no request (F4).
@@ -104,7 +104,7 @@ def _input_guardrails_now(
 
 
 def _blocked_message(scope: RunScope, agent: Agent[Any], guardrail_name: str) -> str:
-    """What stands in the place of a refused tool result; the usual text if a function declines or fails."""
+    """Return the text in place of a refused tool result; the usual text if a function declines or fails."""
     wanted, usual = scope.config.output_guardrail_blocked_message, model_text("output_withheld")
     if callable(wanted):
         try:
@@ -132,10 +132,10 @@ def _as_json(result: InputGuardrailResult | OutputGuardrailResult, stage: str) -
 
 
 def restored_results(scope: RunScope, run: Run, earlier: GuardrailResults | None = None) -> GuardrailResults:
-    """What guardrails said before the run was saved, as their own objects again: those of `earlier`, where it is known.
+    """Return guardrail results from before the save as their own objects; those of `earlier`, where known.
 
-    A guardrail is known by its name; one that is not there any more is stood for by one of that name that cannot be
-    asked. What it said about its reasons comes back as the JSON it was saved as.
+    A guardrail is known by its name. A missing guardrail is replaced by one of its name that cannot be called. Its
+    `output_info` is the saved JSON.
     """
     found = GuardrailResults()
     agents = scope.graph.agents() if len(run.results) else []

@@ -1,7 +1,7 @@
-"""Sending a request, and sending it again: what is retried, what is asked of the server first, and when to give up.
+"""Sending and resending of a request: retries, questions to the server first, and the end of attempts.
 
-That a watched run calls `stream_response` and an unwatched one `get_response` is the only fork between the two modes,
-in `_send`; whether to try again never looks at it. The run learns of a reply, or of nothing.
+A streamed run calls `stream_response`, any other `get_response`: this is the only fork between the two modes, in
+`_send`. The decision to retry never depends on it. The run learns of a whole reply, or of nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from standfast._src.runs.steps.resolved_agent import ResolvedAgent
 
 
 class RequestSender:
-    """One request of a run, through all its attempts."""
+    """One request of a run, with all its attempts."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RequestSender:
         return self._loop.run
 
     async def ask(self) -> tuple[ModelResponse, int]:
-        """The reply, and how many attempts failed before it. Raises what ended the attempts."""
+        """Return the reply and the number of failed attempts before it. Raise the error of the last attempt."""
         failed = 0
         last: Exception | None = None
         while True:
@@ -101,7 +101,7 @@ class RequestSender:
                 await asyncio.sleep(wait)
 
     async def _resolve_failure(self, error: Exception) -> tuple[ModelResponse | None, float]:
-        """What a failed attempt leads to: the reply all the same, or a wait before the next one; raises if neither."""
+        """Return the reply that arrived despite a failed attempt, or the wait before the next attempt; else raise."""
         run, found = self._run, None
         failure, advice = self._read(error)
         is_doubtful = stateful(run) and not not_taken(failure, advice)
@@ -131,14 +131,14 @@ class RequestSender:
         return None, verdict.seconds
 
     async def _fetch_late_reply(self, error: Exception | None) -> ModelResponse | None:
-        """The answer to an earlier request with the same, if it was only slow; None if the server still lacks it."""
+        """Return the late answer to an earlier equal request; None if the server still lacks it."""
         found = await ask_server(self._run, self._resolved.model, error)
         if found is None or (found.taken and found.response is None):
             raise unknown_outcome(self._run, found, error) from error
         return found.response
 
     async def _say_what_is_unknown(self, verdict: GiveUp, failure: ModelRetryNormalizedError, error: Exception) -> None:
-        """Say in the error that ends the attempts what is not known of them, or raise one that says only that (D5)."""
+        """Add the unknown outcome of attempts to the final error, or raise an error for it alone (D5)."""
         run = self._run
         # A lock may be that of our own request, which then has been taken.
         if verdict.outcome_unknown or (self._earlier_may_arrive and is_conversation_locked(failure)):
@@ -163,7 +163,7 @@ class RequestSender:
         advice: ModelRetryAdvice | None,
         found: Settled | None,
     ) -> Wait | GiveUp:
-        """What to do about a failed attempt; the user's policy is asked only if it can matter."""
+        """Return the verdict on a failed attempt; the user's policy is called only if it can matter."""
         # The pure rule says first whether the policy can matter; its answer is then one more argument of the rule.
         decision: RetryDecision | None = None
         while True:
@@ -184,12 +184,12 @@ class RequestSender:
             decision = await self._policy(error, failure, advice)
 
     async def may_send_again(self, error: Exception) -> bool:
-        """Whether the user's policy takes it upon itself to send again a request that the server may have taken."""
+        """Return True if the user's policy accepts the risk of resending a request that the server may have taken."""
         failure, advice = self._read(error)
         return isinstance(await self._verdict(error, failure, advice, None), Wait)
 
     def _read(self, error: Exception) -> tuple[ModelRetryNormalizedError, ModelRetryAdvice | None]:
-        """What is known about a failure: what it says itself, and what the model's adapter says about it."""
+        """Return the known facts about a failure: the error's own, and the model adapter's advice."""
         failure = normalise_error(error)
         ask = getattr(self._resolved.model, "get_retry_advice", None)
         if ask is None:
@@ -291,13 +291,13 @@ class RequestSender:
         return _checked_reply(await resolved.model.get_response(**request, **ids))
 
     async def _name_reply(self, reply_id: str | None) -> None:
-        """Record the id that the reply to the request that has left was seen to have."""
+        """Record the id seen for the reply to the sent request."""
         progress = self._run.progress
         assert progress.outgoing is not None  # only what a server keeps has a name, and that begins with a record
         await self._loop.record(Begun(None, evolve(progress.outgoing, reply_id=reply_id), progress.after_item_id))
 
     async def _watch(self, stream: Any, events: EventQueue) -> ModelResponse:
-        """Show a reply as it comes, and put it together."""
+        """Announce a streamed reply as it arrives, and assemble it."""
         run, assembler = self._run, StreamAssembler()
         try:
             show, feed = events.show, assembler.feed
@@ -352,7 +352,7 @@ CACHE_KEY = "prompt_cache_key"
 
 
 def _with_cache_key(settings: ModelSettings, model: Any, run: Run, *, group_id: str | None) -> ModelSettings:
-    """The settings with a key for this run's prompts, if the model wants one and the program has not set one."""
+    """Return the settings with a prompt cache key for this run, if the model wants one and the program has set none."""
     wants = getattr(model, "wants_prompt_cache_key", None)
     said = (settings.extra_args, settings.extra_body)
     if wants is None or any(isinstance(one, Mapping) and CACHE_KEY in one for one in said) or not wants():

@@ -1,7 +1,7 @@
-"""What a complete turn means: a final output, another turn, or an error that a handler may turn into an output.
+"""Outcome of a complete turn: a final output, another turn, or an error with a handler.
 
-The order is the SDK's: a tool's result that the agent declares final, a refusal, the last message, else the model is
-asked again. A turn that hands over never comes here.
+The order is the SDK's: a tool result declared final by the agent, a refusal, the last message, else another request. A
+turn with a handoff never comes here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def _find_final(scope: RunScope, run: Run, turn: Turn) -> Final | None:
 
 
 async def final_from_text(scope: RunScope, run: Run, text: str | None) -> Final | None:
-    """The final output a message stands for; None where the model must be asked again."""
+    """Return the final output of a message, or None if the model must be asked again."""
     schema = _structure(scope, run)
     if schema is None:
         return text or "", Conclusion(final=True, output=text or "")
@@ -105,13 +105,13 @@ async def final_from_text(scope: RunScope, run: Run, text: str | None) -> Final 
 
 
 def _structure(scope: RunScope, run: Run) -> AgentOutputSchemaBase | None:
-    """What the output of the run's agent must be like; None for plain text."""
+    """Return the output schema of the run's agent, or None for plain text."""
     schema = output_schema_of(scope.graph.agent(run.progress.agent).output_type)
     return None if schema is None or schema.is_plain_text() else schema
 
 
 def restored_output(scope: RunScope, run: Run) -> Any:
-    """The final output of a run that ended in another process, as its agent's output type where it was text."""
+    """Return the final output of a run ended in another process, converted from text to its agent's output type."""
     output, schema = run.progress.output, _structure(scope, run)
     if schema is None or not isinstance(output, str):
         return output
@@ -125,7 +125,7 @@ def restored_output(scope: RunScope, run: Run) -> Any:
 
 
 async def final_from_tools(scope: RunScope, run: Run, turn: Turn) -> Final | None:
-    """The final output that the results of a turn's tools stand for; None where the model must be asked again."""
+    """Return the final output from the results of a turn's tools, or None if the model must be asked again."""
     agent, schema = scope.graph.agent(run.progress.agent), _structure(scope, run)
     behavior = agent.tool_use_behavior
     if behavior == "run_llm_again":
@@ -195,7 +195,7 @@ def _results(scope: RunScope, tools: dict[str, LocalTool], turn: Turn) -> list[t
 
 
 async def _handled_or_raised(scope: RunScope, run: Run, kind: HandledKind, error: HandledError) -> Final:
-    """The output that the user's handler for this error gives; raises the error if it gives none."""
+    """Return the output of the user's handler for this error; raise the error if there is none."""
     found = await _call_error_handler(scope, run, kind, error)
     if found is None:
         raise error
@@ -203,7 +203,7 @@ async def _handled_or_raised(scope: RunScope, run: Run, kind: HandledKind, error
 
 
 async def _call_error_handler(scope: RunScope, run: Run, kind: HandledKind, error: HandledError) -> Final | None:
-    """The output that the user's handler for this error gives; None if there is none, or it declines."""
+    """Return the output of the user's handler for this error; None without a handler, or if it declines."""
     handler = (scope.arguments.error_handlers or {}).get(kind)
     if handler is None:
         return None
