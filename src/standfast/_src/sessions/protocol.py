@@ -1,9 +1,9 @@
-"""What a session is: five methods anybody can write, and abilities a backend may declare on top.
+"""Session protocol: five methods, and optional abilities declared by a backend.
 
-The five methods are the OpenAI Agents SDK's, so that anybody's session works here and ours work there. Abilities
-(CONTRACT part B) are small protocols. A session declares those it has in `declared_abilities`; `abilities(session)`
-reads only that declaration on the session's own class or instance, never what attribute lookup happens to find, so a
-wrapper cannot be bypassed by delegation.
+The five methods are the OpenAI Agents SDK's, so that foreign sessions work here and ours work there. Abilities
+(CONTRACT part B) are small protocols. A session declares its abilities in `declared_abilities`; `abilities(session)`
+reads only that declaration on the session's own class or instance, never an attribute found by lookup, so a wrapper
+cannot be bypassed by delegation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TResponseInputItem = Item
 
 @dataclass
 class SessionSettings:
-    """Defaults of one session: `limit` is how many of the latest items `get_items()` returns (None: all)."""
+    """Defaults of one session: `limit` is the number of latest items returned by `get_items()` (None: all)."""
 
     limit: int | None = None
 
@@ -40,7 +40,7 @@ class SessionSettings:
         check_limit(self.limit)
 
     def resolve(self, override: SessionSettings | dict[str, Any] | None) -> SessionSettings:
-        """These settings with the override's non-None values on top; None gives this very object back."""
+        """Return these settings with the override's non-None values on top; for None, this very object."""
         if override is None:
             return self
         values = override if isinstance(override, dict) else override.to_dict()
@@ -69,14 +69,14 @@ def coerce_session_settings(
 
 
 def resolve_session_limit(explicit_limit: int | None, settings: SessionSettings | dict[str, Any] | None) -> int | None:
-    """The limit that counts: the one that is given, else the settings'; None for no limit."""
+    """Return the limit in force: the explicit one, else the settings'; None for no limit."""
     if explicit_limit is not None:
         return explicit_limit
     return None if settings is None else coerce_session_settings(settings).limit
 
 
 def check_limit(limit: object) -> None:
-    """Refuse a limit that is not None or a whole number of zero or more (A2)."""
+    """Raise InvalidLimitError for a limit that is not None or a whole number of zero or more (A2)."""
     if limit is None:
         return
     if isinstance(limit, bool) or not isinstance(limit, int):
@@ -94,7 +94,7 @@ LIMIT_MAX = 2**40
 
 
 def page_size(limit: int | None) -> int:
-    """The limit of a page: a whole number, and one that every store can be asked for."""
+    """Return the limit of a page as a whole number accepted by every store."""
     if limit is None:
         raise InvalidLimitError("a page without a limit is no page", "Give the number of items wanted.")
     check_limit(limit)
@@ -102,7 +102,7 @@ def page_size(limit: int | None) -> int:
 
 
 def effective_limit(limit: int | None, settings: SessionSettings | None) -> int | None:
-    """The limit of one read: the explicit one, else the session's default (A3)."""
+    """Return the limit of one read: the explicit one, else the session's default (A3)."""
     if limit is None and settings is not None:
         limit = settings.limit  # checked here: the attribute can be assigned to after construction
     return None if limit is None else page_size(limit)
@@ -118,7 +118,7 @@ def check_session_id(session_id: object) -> str:
 
 
 def check_text_id(session_id: object) -> str:
-    """The id itself, if a database that keeps text can hold it exactly (A18)."""
+    """Return the id itself, if a database of text can store it exactly (A18)."""
     found = check_session_id(session_id)
     if "\0" in found or not is_name(found):
         raise InvalidSessionIdError(
@@ -133,7 +133,7 @@ def check_text_id(session_id: object) -> str:
 
 @runtime_checkable
 class Session(Protocol):
-    """A history store for one conversation: what the runner needs, and all a third party must write."""
+    """History store for one conversation: the five methods needed by the runner and written by third parties."""
 
     session_id: str
     session_settings: SessionSettings | None = None
@@ -186,7 +186,7 @@ class SessionABC(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a history ends. Opaque; equal heads mean equal histories, whoever wrote (B2). `Head()` is the empty one."""
+    """End of a history. Opaque; equal heads mean equal histories, from any writer (B2). `Head()` is the empty one."""
 
     value: str = ""
 
@@ -215,7 +215,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some items in chronological order; `before` asks for the page before this one, None if this is the first (B8)."""
+    """Items in chronological order; `before` is the cursor of the earlier page, None on the first (B8)."""
 
     items: list[Item]
     before: str | None
@@ -232,7 +232,7 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Some sessions, newest change first; `after` asks for the next page, None if this is the last (B9)."""
+    """Sessions, newest change first; `after` is the cursor of the next page, None on the last (B9)."""
 
     sessions: list[SessionInfo]
     after: str | None
@@ -240,7 +240,7 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True)
 class CorruptRecord:
-    """A stored record that is not a JSON object; it stays where it is until cleared or repaired (A14)."""
+    """Stored record that is not a JSON object; it remains until a clear or a repair (A14)."""
 
     record_id: str
     reason: str
@@ -252,15 +252,15 @@ class Lease(Protocol):
 
     @property
     def number(self) -> int:
-        """Raised by every acquisition; a write that carries a lower one than the store's is refused."""
+        """Number raised by every acquisition; a write with a lower number than the store's is refused."""
         ...
 
     async def renew(self) -> None:
-        """Hold it for another `ttl_s`; raises LeaseLostError if another holder took it."""
+        """Hold the lease for another `ttl_s`; raises LeaseLostError if another holder took it."""
         ...
 
     async def release(self) -> None:
-        """Give it up. Doing so twice, or after it was lost, does nothing."""
+        """Release the lease. A second call, or one after a loss, does nothing."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -302,7 +302,7 @@ class CanAppend(Protocol):
     """B1 and B2: exactly-once append, with compare-and-set."""
 
     async def head(self) -> Head:
-        """Where the history ends now."""
+        """Return the present end of the history."""
         ...
 
     async def append(
@@ -315,22 +315,22 @@ class CanAppend(Protocol):
         lease: Lease | None = None,
         digests: Sequence[bytes] | None = None,
     ) -> Head:
-        """Store `items` as this writer's items number `start`, `start` + 1, …, once, however often it is asked.
+        """Store items as this writer's items number `start`, `start` + 1, …, exactly once over all repeats.
 
-        All of them or none. Those the store already has from this writer are left alone if their digest is the same;
-        another digest raises SessionConflictError and a gap AppendGapError, and nothing is written. A repeat that
-        brings nothing new succeeds whatever `expect` says: a lost acknowledgement must not look like a conflict.
-        Raises SessionConflictError if `expect` is not the head and there is something to write; LeaseLostError if
-        `lease` is not the newest. Returns the head after the append.
+        All of them are stored, or none. Items already stored by this writer are unchanged if their digest is the same;
+        another digest raises SessionConflictError and a gap AppendGapError, and nothing is written. A repeat without
+        new items succeeds for any `expect`: a lost acknowledgement must not look like a conflict. Raises
+        SessionConflictError if `expect` is not the head and there is something to write; LeaseLostError if `lease` is
+        not the newest. Returns the head after the append.
         """
         ...
 
     async def accepted(self, writer: str) -> int:
-        """How many items this writer has written; popping, replacing and clearing do not lower it (B1)."""
+        """Return the number of items written by this writer; popping, replacing and clearing do not lower it (B1)."""
         ...
 
     async def written(self, writer: str) -> list[Item]:
-        """This writer's items that are still kept, in order, those moved into a kept generation included (B1)."""
+        """Return this writer's kept items, in order, also those in a kept generation (B1)."""
         ...
 
 
@@ -339,7 +339,7 @@ class CanReplace(Protocol):
     """B3 and B4: atomic replace with kept generations, and undo."""
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
-        """Put `items` in place of the history up to `upto`; what was appended since stays behind them, in order."""
+        """Replace the history up to `upto` by `items`; later items stay behind them, in order."""
         ...
 
     async def generations(self) -> list[Generation]:
@@ -351,7 +351,7 @@ class CanReplace(Protocol):
         ...
 
     async def restore(self, generation_id: str, *, expect: Head | None = None) -> Head:
-        """Put a generation back where its replacement stands; what it displaces becomes a generation itself."""
+        """Restore a generation in place of its replacement. The displaced items become a generation."""
         ...
 
 
@@ -362,7 +362,7 @@ class CanRewind(Protocol):
     async def rewind(self, *, writer: str, to: int, expect: Head | None = None) -> Head:
         """Remove this writer's items from number `to` on, if they are the whole tail; else change nothing.
 
-        Raises RunStateError where the writer is a run that has not ended: it goes on behind what would be removed.
+        Raises RunStateError if the writer is an unfinished run: it would continue behind the removed items.
         """
         ...
 
@@ -374,9 +374,9 @@ class CanFork(Protocol):
     async def fork(
         self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
     ) -> Session:
-        """Make session `new_id` in the same store, in one step; it must be empty, and the two never meet again.
+        """Make session `new_id` in the same store, in one step; it must be empty, and is independent from then on.
 
-        `recode` writes each item anew on the way; who wrote it, and as which of theirs, is kept.
+        `recode` rewrites each item on the way; its writer and number are kept.
         """
         ...
 
@@ -386,7 +386,7 @@ class CanLease(Protocol):
     """B7: at most one holder across processes."""
 
     async def lease(self, *, ttl_s: float, wait_s: float) -> Lease:
-        """Acquire, waiting at most `wait_s` for the holder to give it up; raises SessionBusyError after that."""
+        """Acquire the lease, waiting at most `wait_s` for its holder; then raise SessionBusyError."""
         ...
 
 
@@ -395,7 +395,7 @@ class CanPage(Protocol):
     """B8: history in pages."""
 
     async def page(self, *, before: str | None = None, limit: int) -> Page:
-        """The `limit` items before that cursor (None: the latest), in time proportional to the page."""
+        """Return the `limit` items before a cursor (None: the latest), in time proportional to the page."""
         ...
 
 
@@ -408,7 +408,7 @@ class CanList(Protocol):
         ...
 
     async def count_sessions(self) -> int:
-        """How many sessions the store has."""
+        """Return the number of sessions in the store."""
         ...
 
 
@@ -426,7 +426,7 @@ class HasTimes(Protocol):
     """A16: when the session was created and last changed."""
 
     async def info(self) -> SessionInfo | None:
-        """This session's times; None if nothing is stored for it."""
+        """Return this session's times; None if nothing is stored for it."""
         ...
 
 
@@ -470,7 +470,7 @@ def abilities(session: object) -> frozenset[str]:
 
 
 def declared_by(session: object) -> frozenset[str]:
-    """What a session's class declares, whatever was overridden since."""
+    """Return the abilities declared by a session's class, without regard to overridden methods."""
     declared = getattr(type(session), "declared_abilities", None)
     if isinstance(declared, property):  # a wrapper whose abilities depend on what it wraps computes them
         declared = declared.fget(session) if declared.fget else None
@@ -478,7 +478,7 @@ def declared_by(session: object) -> frozenset[str]:
 
 
 def ended_abilities(session: object) -> dict[str, str]:
-    """The declared abilities that an overridden history method has ended, each with that method's name."""
+    """Return the declared abilities ended by an overridden history method, each with the method's name."""
     declared = declared_by(session)
     own = _place_of(session, "declared_abilities")
     ended: dict[str, str] = {}
@@ -493,7 +493,7 @@ def ended_abilities(session: object) -> dict[str, str]:
 
 
 def _place_of(session: object, attribute: str) -> int:
-    """How far up something is defined: -1 on the instance itself, then along the method resolution order."""
+    """Return the place of a definition: -1 on the instance itself, then along the method resolution order."""
     if attribute in getattr(session, "__dict__", {}):
         return -1
     order = type(session).__mro__
@@ -513,12 +513,12 @@ def with_ability(session: object, ability: Literal["corrupt"]) -> CanReportCorru
 
 
 def with_ability(session: object, ability: Ability) -> object | None:
-    """The session as what this ability makes of it; None if it does not declare it."""
+    """Return the session if it declares this ability, else None."""
     return session if ability in abilities(session) else None
 
 
 def require(session: object, ability: Ability) -> Any:
-    """The session, if it declares the ability; raises AbilityMissingError with what to do if not."""
+    """Return the session if it declares the ability; raise AbilityMissingError with a remedy if not."""
     if ability not in abilities(session):
         raise AbilityMissingError(
             f"{type(session).__name__} does not declare the ability {ability!r}",

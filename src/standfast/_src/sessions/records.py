@@ -17,7 +17,7 @@ from standfast._src.items.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored record. `cursor` is its place: the pages before and after it are requested by cursor (B11)."""
+    """Stored record. `cursor` is its place: the pages before and after it are requested by cursor (B11)."""
 
     cursor: str
     item: Item | None

@@ -1,11 +1,11 @@
-"""The adapter for sessions written by others: five methods, no abilities, and what care can be taken from outside.
+"""Adapter for foreign sessions: five methods, no abilities, and the care possible from outside.
 
-A plain session cannot say who wrote an item, so when `add_items` fails nobody knows what of the batch was taken. This
-module finds out by comparing serialised items with what stood there before (`sessions.standing` decides that), and it
-is the only place in the runtime that calls `pop_item` (C7). Three rules keep that safe. What stood before is known by
-its length and its last items, so similar older items are never mistaken for new ones. A part of a batch is popped only
-if it is exactly what is new; where anybody else's item is among the new ones, nothing is touched and the caller is
-told. And what was popped by mistake is put back. `PlainSession.cannot` lists what no adapter can promise.
+A plain session cannot name the writer of an item, so when `add_items` fails the stored part of the batch is unknown.
+This module finds it by comparing serialised items with the history before (`append_outcome` decides), and it is the
+only place in the runtime that calls `pop_item` (C7). Three rules keep that safe. The earlier history is known by its
+length and its last items, so similar older items are never mistaken for new ones. A part of a batch is popped only if
+it is exactly the new part; if the new part includes another writer's item, nothing is touched and an error is raised.
+And items popped by mistake are put back. `PlainSession.cannot` lists the promises beyond any adapter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _UnconfirmedBatch:
-    """A batch whose fate is open: what stood before it, and its items."""
+    """Batch of unknown outcome: the history before it, and its items."""
 
     before: HistoryTail
     items: list[Item]
@@ -54,7 +54,7 @@ class _UnconfirmedBatch:
 
 @dataclass(eq=False)
 class _Memory:
-    """Shared by all adapters of one conversation, and gone with its last session object."""
+    """State shared by all adapters of one conversation, dropped with its last session object."""
 
     held: TurnLock = field(default_factory=TurnLock)
     writing: TurnLock = field(default_factory=TurnLock)
@@ -73,9 +73,9 @@ _shared: weakref.WeakValueDictionary[Hashable, _Memory] = weakref.WeakValueDicti
 
 
 def _memory_of(session: Session) -> _Memory:
-    """What is known of the conversation, whatever object it is reached through (C13).
+    """Return the state of the conversation, shared by all session objects (C13).
 
-    Two objects are one conversation only if their store can be told (`conversation_key`); else each is its own.
+    Two objects are one conversation only if their store is known (`conversation_key`); else each is a conversation.
     """
     key = (id(session), _id_of(session))
     found = _memories.get(key) or _unweak.get(key)
@@ -149,7 +149,7 @@ class PlainSession:
         return str(self.session.session_id)
 
     def hold(self, wait_s: float | None = None) -> ProcessLease:
-        """Be the only run of this process on this conversation, after waiting at most that long (C13)."""
+        """Lock the conversation for one run of this process, after waiting at most so long (C13)."""
         return ProcessLease(self._memory.held, f"session {_id_of(self.session)!r}", wait_s)
 
     async def read(self, limit: int | None = None) -> list[Item]:
@@ -163,11 +163,11 @@ class PlainSession:
         return items
 
     async def append(self, items: Sequence[Item], *, writer: str, start: int, lease: object = None) -> None:
-        """Store `items` as this writer's items number `start` and on, by one `add_items`, once as far as can be known.
+        """Store items as this writer's items number `start` and on, by one `add_items`, once as far as can be known.
 
-        If that fails, what it left behind is found out and taken back, and its error is raised; if the whole batch
-        turns out to have been taken, all is well. Raises PartialBatchError if part of it stays. A cancellation waits
-        for the clearing up. An append that follows one with an open end settles that first; a lease changes nothing.
+        After a failure, the stored part is found and taken back, and the error is raised; if the whole batch was
+        stored, the append has succeeded. Raises PartialBatchError if a part remains. A cancellation waits for the
+        cleanup. An append after one of unknown outcome settles that first; a lease changes nothing.
         """
         if not items:
             return
@@ -179,8 +179,9 @@ class PlainSession:
                 await self._append(fresh, writer, start + len(items))
 
     async def accepted(self, writer: str) -> int:
-        """How many items of this writer the session is known in this process to have; an append in doubt is settled
-        first, so that a history read afterwards holds these and nothing of a torn batch."""
+        """Return the number of this writer's stored items, as known in this process. An append of unknown outcome is
+        settled first, so that a history read afterwards has no part of a torn batch.
+        """
         async with self._memory.writing:
             if writer in self._memory.open:
                 await self._settle_earlier(writer)
@@ -191,11 +192,11 @@ class PlainSession:
         return []
 
     def could_not_store(self, run_id: str, count: int) -> None:
-        """Remember that so many items of a run did not reach the session, to be told at the next run here."""
+        """Remember the number of a run's items missing in the session, to be reported at the next run here."""
         self._memory.not_stored.append((run_id, count))
 
     def not_stored(self) -> list[tuple[str, int]]:
-        """What runs of this process could not store here, told once: run id and number of items."""
+        """Return runs of this process with missing items, reported once: run id and number of items."""
         told, self._memory.not_stored = self._memory.not_stored, []
         return told
 
@@ -258,7 +259,7 @@ class PlainSession:
         return bool(taken)
 
     async def _settle_earlier(self, writer: str) -> None:
-        """Before a writer goes on: its earlier append that ended in doubt is found out about, and cleared up."""
+        """Settle the writer's earlier append of unknown outcome before its next one."""
         _, trouble, cancelled = await _to_the_end(self._resolve_doubt(self._memory.open[writer], writer))
         if cancelled is not None:
             raise cancelled
@@ -266,7 +267,7 @@ class PlainSession:
             raise trouble
 
     async def _resolve_doubt(self, batch: _UnconfirmedBatch, writer: str) -> bool:
-        """Whether the batch is there; if not, then nothing of it is. Raises if that cannot be brought about."""
+        """Return True if the batch is stored; remove any part of it otherwise, or raise."""
         count, after = await self._read_until(batch, stop_at=len(batch.forms))
         if count is None:
             raise PartialBatchError(
@@ -284,7 +285,7 @@ class PlainSession:
         return False
 
     async def _read_until(self, batch: _UnconfirmedBatch, *, stop_at: int) -> tuple[int | None, list[Item]]:
-        """Read until as much of the batch stands there as is hoped for, within the bound; what was seen last."""
+        """Read until enough of the batch is found, within the bound; return the last reading."""
         seen: tuple[int | None, list[Item]] | None = None
         trouble: BaseException | None = None
         for reading in range(self._read_count_max):
@@ -306,7 +307,7 @@ class PlainSession:
     # --- taking back: the only pop in the runtime ------------------------------------------------------------------
 
     async def _roll_back(self, batch: _UnconfirmedBatch, count: int) -> list[Item]:
-        """Pop the first part of a batch that stands there, and nothing else; the history without it (C7)."""
+        """Pop the stored first part of a batch, and nothing else; return the history without it (C7)."""
         popped: list[Item] = []
         for form in reversed(batch.forms[:count]):
             try:
@@ -325,7 +326,7 @@ class PlainSession:
     async def _put_back(
         self, batch: _UnconfirmedBatch, count: int, popped: list[Item], why: str, error: BaseException | None = None
     ) -> PartialBatchError:
-        """Put everything popped back, in order, and the error that says how it ended."""
+        """Put all popped items back, in order; return the error with the outcome."""
         missing = popped[::-1]
         try:
             after = await self._read_whole(self._tidy_timeout_s)
@@ -410,7 +411,7 @@ class PlainSession:
 async def _to_the_end(
     work: Coroutine[Any, Any, T],
 ) -> tuple[T | None, BaseException | None, asyncio.CancelledError | None]:
-    """Do it whatever cancellations arrive; its result or its error, and the first cancellation."""
+    """Finish the work despite cancellations; return its result or error, and the first cancellation."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

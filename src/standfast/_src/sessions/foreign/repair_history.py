@@ -1,9 +1,9 @@
-"""Repairing a history that another program broke: reported first, done in one step, and undone if it was wrong.
+"""Repair of a history broken by another program: reported first, done in one step, undone if it was wrong.
 
-standfast appends whole turns, so its own histories need no repair. Others write a call before its output exists, cut a
-history in the middle of a turn, or write a turn twice after a crash. Requests leave such items out by themselves and
-say so (`result.left_out`), run after run. `repair_history` makes that final: what requests would leave out is taken
-out of the history, everything else stays as it is, and the history as it was is kept (B3).
+standfast appends whole turns, so its own histories need no repair. Other programs write a call before its output
+exists, cut a history in the middle of a turn, or write a turn twice after a crash. Requests leave such items out by
+themselves and report them (`result.left_out`), run after run. `repair_history` makes that final: the items left out of
+requests are removed from the history, everything else stays, and the earlier history is kept (B3).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class BrokenItem:
-    """An item that no provider accepts where it stands, its place in the history, and why."""
+    """Item refused by every provider at its place, with its place in the history and the reason."""
 
     index: int
     item: Item
@@ -49,7 +49,7 @@ class BrokenItem:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair found, and what it did about it."""
+    """Findings of a repair, and its changes."""
 
     broken: tuple[BrokenItem, ...] = ()
     """Taken out of the history, or, after a dry run, what would be."""
@@ -62,12 +62,12 @@ class RepairReport:
 
     @property
     def repaired(self) -> bool:
-        """Whether the history was changed."""
+        """True if the history was changed."""
         return self.generation is not None
 
 
 class _Repairable(Session, CanReplace, Protocol):
-    """What a repair asks of a session that it changes."""
+    """Abilities needed by a repair."""
 
     async def head(self) -> Head: ...
 
@@ -77,11 +77,12 @@ def _can_be_repaired(session: object) -> TypeGuard[_Repairable]:
 
 
 async def repair_history(session: HistoryReader, *, dry_run: bool = False, lease_wait_s: float = 30.0) -> RepairReport:
-    """Take out of the session's history what no provider accepts, in one step that can be undone.
+    """Remove the items refused by every provider from the session's history, in one step with undo.
 
-    A run on this session is waited for, at most `lease_wait_s`; then SessionBusyError is raised. With `dry_run` nothing
-    is changed, and any session will do; else the session must be able to replace its history (AbilityMissingError).
-    Raises SessionConflictError, having changed nothing, if somebody writes at the same time.
+    The repair waits for a run on this session, at most `lease_wait_s`; then SessionBusyError is raised. With `dry_run`
+    nothing is changed, and any session will do; else the session must be able to replace its history
+    (AbilityMissingError). Raises SessionConflictError, having changed nothing, if another program writes at the same
+    time.
     """
     if dry_run:
         items = await _whole(session)
@@ -105,7 +106,7 @@ async def repair_history(session: HistoryReader, *, dry_run: bool = False, lease
 
 
 def _split_broken(items: Sequence[Item]) -> tuple[list[Item], tuple[BrokenItem, ...]]:
-    """What stays, and what does not with its place and reason: the same rules that requests follow (C2, C8)."""
+    """Return the remaining items, and the removed ones with place and reason: the rules of requests (C2, C8)."""
     single = deduplicate(items)
     kept, left_out = prune(single)
     reasons = {id(one.item): one.reason for one in left_out}
@@ -124,7 +125,7 @@ async def _whole(session: HistoryReader) -> list[Item]:
 
 
 async def _stable_read(session: _Repairable) -> tuple[Head, list[Item]]:
-    """The history, and the head that belongs to it."""
+    """Return the history together with its head."""
     head: Head = await session.head()
     for _ in range(READS_MAX):
         items = await _whole(session)
@@ -143,7 +144,7 @@ async def _corrupt(session: HistoryReader) -> tuple[CorruptRecord, ...]:
 
 
 async def _find_generation(session: _Repairable, before: set[str], items: list[Item]) -> str | None:
-    """The generation that holds the history as it was; another one may have been made since."""
+    """Return the generation with the earlier history; another one may have been made since."""
     for generation in await session.generations():
         if generation.id not in before and await session.read_generation(generation.id) == items:
             return str(generation.id)

@@ -1,1 +1,1 @@
-"""Branches, turns and what they cost: the SDK's `AdvancedSQLiteSession`, on top of SQLite sessions."""
+"""Branches, turns and their costs: the SDK's `AdvancedSQLiteSession`, on top of SQLite sessions."""

@@ -1,7 +1,8 @@
-"""`AdvancedSQLiteSession`: branches, turns, what each turn cost and which tools it used, over any SQLite session.
+"""`AdvancedSQLiteSession`: branches, turns, costs and tools of each turn, over any SQLite session.
 
-The methods and what they give are those of the OpenAI Agents SDK's class of that name. A branch is a fork, so every
-ability holds on each; what a run cost is kept by the run itself (B15); turns and tools are read from the items.
+The methods and their results are those of the OpenAI Agents SDK's class of this name. A branch is a fork, so every
+ability holds on each branch. The cost of a run is kept by the run itself (B15); turns and tools are read from the
+items.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class RunWithUsage(Protocol):
 
 
 class AdvancedSQLiteSession(SQLiteSession):
-    """A conversation in an SQLite file that can be tried in several ways from any turn on, and says what turns cost.
+    """Conversation in an SQLite file with branches from any turn, and with the cost of each turn.
 
-    A session object is on one branch, `main` at first; a later object begins on the branch that was switched to last.
-    `create_tables`: make the SDK's tables of branches and turns where they are missing, so that the SDK can read the
-    main branch; without it they have to be there. `logger` is told of branches that are made, left and deleted.
+    A session object is on one branch, `main` at first; a later object begins on the last selected branch.
+    `create_tables`: make the SDK's missing tables of branches and turns, so that the SDK can read the main branch;
+    without it the tables have to exist. `logger` gets a record for each created, selected and deleted branch.
     """
 
     # Reading a branch by its name and clearing all of them take nothing away from what every session can do.
@@ -124,20 +125,21 @@ class AdvancedSQLiteSession(SQLiteSession):
     async def _change_branches(
         self, plan: Callable[Concatenate[Name, P], Plan[T]], *values: P.args, **options: P.kwargs
     ) -> T:
-        """The result of a plan about branches, which is not led to one."""
+        """Return the result of a plan about all branches, not redirected to one of them."""
         self._check_open()
         return await self._engine().carry(partial(plan, self._name, *values, **options), self.timeout_s)
 
     async def _read_branch(self, branch_id: str | None, rule: Callable[[Name, str], Plan[list[T]]]) -> list[T]:
-        """What a rule that only looks finds on a branch, by default the one this object is on."""
+        """Return the result of a read-only rule on a branch, by default the current one."""
         self._check_open()
         plan = partial(branch_rules.of_branch, self._name, self._pointer, self._pointer.at, branch_id, rule)
         return await self._engine().carry(plan, self.timeout_s, kind="read")
 
     def _check_no_run(self) -> None:
-        """Refuse to take this object to another branch while a run holds the session through it.
+        """Raise SessionBusyError if a run holds the session through this object, before a change of branch.
 
-        What the run stores next would stand on the other branch, or nowhere, and its lease would never be given back.
+        Otherwise the run's next items would be stored on the other branch, or nowhere, and its lease would never be
+        released.
         """
         if any(lease.is_held for lease in list(self._leases)):
             raise SessionBusyError(
@@ -148,14 +150,14 @@ class AdvancedSQLiteSession(SQLiteSession):
     # --- history -----------------------------------------------------------------------------------------------------
 
     async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[Item]:
-        """The whole history of a branch (None: the current one), or its latest `limit` items; oldest first."""
+        """Return the whole history of a branch (None: the current one), or its latest `limit` items; oldest first."""
         if branch_id is None:
             return await super().get_items(limit)
         wanted = effective_limit(limit, self.session_settings)
         return await self._read_branch(branch_id, lambda name, _: history.get_items(name, wanted, self._report))
 
     async def clear_session(self) -> None:
-        """Remove everything stored for this id, all branches included; this object is on `main` then."""
+        """Remove everything stored for this id, all branches included, and select `main`."""
         if self._pointer.at is not None and self._pointer.at.branch != MAIN:
             self._check_no_run()
         self._pointer.at = await self._change_branches(branch_rules.clear)
@@ -163,9 +165,9 @@ class AdvancedSQLiteSession(SQLiteSession):
     # --- branches ----------------------------------------------------------------------------------------------------
 
     async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
-        """Make a branch that holds what came before that turn, and go there; gives its name.
+        """Make a branch of the items before a turn, and select it. Return its name.
 
-        Raises ValueError for a turn that is not there and for a name that was used before, in this or another branch.
+        Raises ValueError for a missing turn, and for a name already used in this or another branch.
         """
         if branch_name is not None and not branch_name.strip():
             raise InvalidNameError("a branch needs a name", "Give one with letters, or None for a generated one.")
@@ -183,7 +185,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         return name
 
     async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
-        """Make a branch from the first turn whose message holds these words, and go there; gives its name."""
+        """Make a branch from the first turn with these words in its message, and select it. Return its name."""
         found = await self.find_turns_by_content(search_term)
         if not found:
             raise InvalidSettingError(
@@ -192,15 +194,15 @@ class AdvancedSQLiteSession(SQLiteSession):
         return await self.create_branch_from_turn(found[0]["turn"], branch_name)
 
     async def switch_to_branch(self, branch_id: str) -> None:
-        """Go to another branch. Objects made later begin there; those that are there stay where they are."""
+        """Select another branch. Objects made later begin there; existing objects stay on their branches."""
         self._check_no_run()
         self._pointer.at = await self._change_branches(branch_rules.switch, branch_id)
         self._log.info("switched to branch %r", branch_id)
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
-        """Remove a branch and all that is stored for it. Its name cannot be used again.
+        """Remove a branch and everything stored for it. Its name cannot be used again.
 
-        Raises ValueError for `main`, for a branch that is not there, and, without `force`, for the current one.
+        Raises ValueError for `main`, for a missing branch, and, without `force`, for the current one.
         """
         if not branch_id or not branch_id.strip():
             raise InvalidNameError("a branch needs a name", "Give one of list_branches().")
@@ -213,7 +215,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         self._log.info("deleted branch %r", branch_id)
 
     async def list_branches(self) -> list[dict[str, Any]]:
-        """Every branch: its id, how many messages and turns it has, whether it is current, and when it was made."""
+        """Return every branch: id, number of messages and turns, whether it is current, and its creation time."""
         self._check_open()
         plan = partial(branch_rules.list_branches, self._name, self._pointer, self._pointer.at, self._report)
         return [
@@ -230,13 +232,13 @@ class AdvancedSQLiteSession(SQLiteSession):
     # --- turns -------------------------------------------------------------------------------------------------------
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
-        """Every turn of a branch: its number, the person's message and its beginning, and when that was."""
+        """Return every turn of a branch: number, message and its beginning, and time."""
         return [
             _describe_turn(turn, content, at, PREVIEW_CHARACTERS) for turn, content, at in await self._turns(branch_id)
         ]
 
     async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
-        """The turns whose message holds these words, in any case."""
+        """Return the turns with these words in their message, in any case."""
         found = await self._turns(branch_id)
         return [_describe_turn(turn, content, at, None) for turn, content, at in found if says(content, search_term)]
 
@@ -245,7 +247,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         return by_turns(await self._items(branch_id))
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
-        """How often each tool was called in each turn of a branch: (tool, count, turn)."""
+        """Return the number of calls of each tool in each turn of a branch: (tool, count, turn)."""
         return tool_uses(await self._items(branch_id))
 
     async def _items(self, branch_id: str | None) -> list[Item]:
@@ -258,7 +260,7 @@ class AdvancedSQLiteSession(SQLiteSession):
     # --- usage -------------------------------------------------------------------------------------------------------
 
     async def store_run_usage(self, result: RunWithUsage) -> None:
-        """Keep what a run cost for the current turn. A run on this session has done so itself: then it changes nothing.
+        """Store the cost of a run for the current turn. A run on this session has done so itself: then nothing changes.
 
         As with the SDK, a failure is logged and not raised: it must not break the program after its run has ended.
         """
@@ -272,7 +274,7 @@ class AdvancedSQLiteSession(SQLiteSession):
             self._log.error("what a run cost could not be kept with session %r: %s", self.session_id, error)
 
     async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
-        """What all turns of a branch cost (None: of all branches), and how many they are; None if nothing is kept."""
+        """Return the cost and number of all turns of a branch (None: of all branches); None if nothing is kept."""
         if branch_id is not None:
             wanted = [branch_id]
         else:
@@ -283,7 +285,7 @@ class AdvancedSQLiteSession(SQLiteSession):
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
-        """What each turn of a branch cost; of one turn, if that is given ({} if nothing is kept for it)."""
+        """Return the cost of each turn of a branch, or of one given turn ({} if nothing is kept for it)."""
         found = await self._read_branch(branch_id, partial(turn_costs.of_turns, self._name))
         if user_turn_number is None:
             return [{"user_turn_number": cost.turn, **cost.to_sdk_dict()} for cost in found if cost.turn is not None]

@@ -1,9 +1,9 @@
-"""Branches of a conversation: which there are, and how a plan about the conversation finds the one it means.
+"""Branches of a conversation: their list, and the redirection of plans to a branch.
 
-A branch is a fork (B6): a session of its own in the same file, so that appending once, undo, leases and saved runs hold
-on each. A cell of the conversation says which branches there are. Every plan begins by reading it, and is then carried
-out on the branch: a rule is about a name, and the name is exchanged on the way. In one SQLite transaction nobody can
-come in between.
+A branch is a fork (B6): a session of its own in the same file, so that exactly-once append, undo, leases and saved runs
+hold on each. A cell of the conversation lists the branches. Every plan begins by reading this cell, and is then carried
+out on the branch: a rule works on a name, and the name is exchanged on the way. All of it is one SQLite transaction, so
+no other writer can come in between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SDK_USAGE = "sdk-usage/"
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A branch: the session it is kept in, and when it was made."""
+    """Branch, with the id of its session and its creation time."""
 
     id: str
     made: Annotated[float, msgspec.Meta(ge=0, le=253402300799.0)]
@@ -54,7 +54,7 @@ class Branches(msgspec.Struct, frozen=True):
     clears: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
 
     def session_of(self, branch: str, name: Name) -> Name | None:
-        """The session of that branch; None if there is no such branch."""
+        """Return the session of a branch, or None if there is no such branch."""
         if branch == MAIN:
             return Name("session", self.main) if self.main else name
         found = self.made.get(branch)
@@ -62,16 +62,16 @@ class Branches(msgspec.Struct, frozen=True):
 
 
 class At(NamedTuple):
-    """The branch that a session object is on, and how often the conversation had been cleared when it went there."""
+    """Branch of a session object, and the number of clears of the conversation at its selection."""
 
     branch: str
     clears: int
 
 
 class Pointer:
-    """What a session object and its plans, which run in another thread, share: the branch it is on.
+    """Branch of a session object, shared with its plans, which run in another thread.
 
-    None: it has done nothing yet, and begins on the branch that somebody was on last.
+    None: the object has done nothing yet, and begins on the last selected branch.
     """
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ def encode_branches(branches: Branches) -> bytes:
 
 
 def branch_session_id(session_id: str, branch: str, nonce: str) -> str:
-    """An id for a branch's session that nobody else can have; people can still read whose it is."""
+    """Return a unique id for a branch's session, from which people can read the conversation."""
     return f"{session_id} [branch {branch}] {nonce[:NONCE_LETTERS]}"
 
 
 def sessions_in(cell: bytes | None) -> list[str]:
-    """The ids of the sessions that the branches of a conversation are kept in, as its cell says (None: it has none)."""
+    """Return the ids of the sessions of a conversation's branches, from its cell of branches (None: no cell)."""
     if cell is None:
         return []
     found = history.decode_cell(BRANCHES, cell, _decode)
@@ -100,7 +100,7 @@ def sessions_in(cell: bytes | None) -> list[str]:
 
 
 def check_own(session_id: str, cell: bytes) -> None:
-    """Raise ValueError unless a cell of branches is one that this session has made: it names no other session's."""
+    """Raise ValueError unless a cell of branches is this session's own, without another session's branches."""
     found = _decode(cell)
     known = {branch: one.id for branch, one in found.made.items()} | ({MAIN: found.main} if found.main else {})
     for branch, kept_in in known.items():
@@ -111,10 +111,9 @@ def check_own(session_id: str, cell: bytes) -> None:
 
 
 def renew_session_ids(session_id: str, cell: bytes) -> bytes:
-    """A cell of branches that came from elsewhere, with new ids for the sessions they are kept in.
+    """Return a foreign cell of branches with new ids for their sessions.
 
-    The same cell gets the same ids each time, so that a repeat is known as one. Raises ValueError for what is no such
-    cell.
+    The same cell gets the same ids each time, to recognize a repeat. Raises ValueError for any other data.
     """
     found = _decode(cell)
     if not all(map(is_name, (*found.made, *found.used))) or found.current not in (MAIN, *found.made):
@@ -129,7 +128,7 @@ def renew_session_ids(session_id: str, cell: bytes) -> bytes:
 
 
 def load_branches(name: Name) -> Plan[tuple[Branches | None, bytes | None]]:
-    """The branches of a conversation, and the cell as it is stored; None if none were made since it was cleared."""
+    """Return the branches of a conversation, and the stored cell; None if none were made since the last clear."""
     sight = yield from history.look(ReadRequest(name, cells=(BRANCHES,), mark=False))
     cell = sight.cells.get(BRANCHES)
     value = None if cell is None else cell.value
@@ -137,7 +136,7 @@ def load_branches(name: Name) -> Plan[tuple[Branches | None, bytes | None]]:
 
 
 def current(name: Name, pointer: Pointer, at: At | None) -> Plan[tuple[Branches, str]]:
-    """The branches, and the one that a session object is on. After a clear that is `main`."""
+    """Return the branches, and the branch of a session object: after a clear `main`."""
     found, _ = yield from load_branches(name)
     if found is None:
         pointer.at = At(MAIN, 0)
@@ -160,7 +159,7 @@ def current(name: Name, pointer: Pointer, at: At | None) -> Plan[tuple[Branches,
 
 
 class BranchExecutor(ExecutorWrapper):
-    """Carries plans about a conversation to the branch that a session object is on when it asks."""
+    """Executor that redirects plans about a conversation to the session object's branch."""
 
     def __init__(self, carrier: Executor, name: Name, pointer: Pointer) -> None:
         super().__init__(carrier)
@@ -180,7 +179,7 @@ def _run_on_branch(name: Name, pointer: Pointer, at: At | None, plan: MakePlan[T
 
 
 def _run_with_names(plan: Plan[T], names: Mapping[Name, Name]) -> Plan[T]:
-    """Carry out a plan with names exchanged on the way: it asks about some, and the store is asked about others."""
+    """Run a plan with exchanged names: the plan uses the old names, the store gets the new ones."""
     try:
         question = next(plan)
         while True:
@@ -224,7 +223,7 @@ def _keep(name: Name, old: bytes | None, new: Branches, *, touch: bool = False) 
 def fork_at_turn(
     name: Name, pointer: Pointer, at: At | None, turn: int, wanted: str | None, nonce: str, report: history.Report
 ) -> Plan[tuple[str, str, At]]:
-    """Make a branch that holds what came before that turn, and go there; gives its name and where it came from."""
+    """Make a branch of the items before a turn, and select it. Return its name and its source."""
     found, source = yield from current(name, pointer, at)
     _, old = yield from load_branches(name)
     of = found.session_of(source, name)
@@ -258,7 +257,7 @@ def _free_name(found: Branches, turn: int) -> str:
 
 
 def switch(name: Name, branch: str) -> Plan[At]:
-    """Go to a branch, which is then the one that new session objects begin on."""
+    """Select a branch, also for new session objects."""
     found, old = yield from load_branches(name)
     found = found or Branches()
     _check_there(name, found, branch)
@@ -268,7 +267,7 @@ def switch(name: Name, branch: str) -> Plan[At]:
 
 
 def delete(name: Name, pointer: Pointer, at: At | None, branch: str, *, force: bool) -> Plan[At]:
-    """Remove a branch and all that is stored for it; gives the branch that the session object is on then."""
+    """Remove a branch and everything stored for it. Return the new branch of the session object."""
     found, here = yield from current(name, pointer, at)
     _, old = yield from load_branches(name)
     if here == branch and not force:
@@ -309,7 +308,7 @@ def clear(name: Name) -> Plan[At]:
 
 
 class ListedBranch(NamedTuple):
-    """A branch as a listing shows it."""
+    """Branch in a listing."""
 
     branch: str
     item_count: int
@@ -336,7 +335,7 @@ def list_branches(name: Name, pointer: Pointer, at: At | None, report: history.R
 def of_branch(
     name: Name, pointer: Pointer, at: At | None, branch: str | None, rule: Callable[[Name, str], Plan[list[T]]]
 ) -> Plan[list[T]]:
-    """What a rule finds on a branch; nothing if there is no such branch."""
+    """Return the result of a rule on a branch; nothing if there is no such branch."""
     found, here = yield from current(name, pointer, at if branch is None else At(MAIN, 0))
     wanted = here if branch is None else branch
     to = found.session_of(wanted, name)

@@ -1,12 +1,12 @@
-"""The tables in which the OpenAI Agents SDK's `AdvancedSQLiteSession` says what each message is, and of which branch.
+"""Tables of the OpenAI Agents SDK's `AdvancedSQLiteSession` with the kind and the branch of each message.
 
-standfast needs none of them: a branch is a session of its own, and turns are read from the items. They are kept so that
-the SDK goes on reading what was written here. It shows only messages that have a row in `message_structure`, and its
-next pop *removes* all others. So whoever writes rows of a session brings that table up to date in the same transaction,
-at a cost that follows what has changed and not how long the history is.
+standfast needs none of these tables: a branch is a session of its own, and turns are read from the items. They are kept
+so that the SDK can still read items written here. The SDK shows only messages with a row in `message_structure`, and
+its next pop *removes* all others. A writer of session rows therefore updates the table in the same transaction, at a
+cost proportional to the change and not to the length of the history.
 
-What the SDK keeps as branches are rows of one session id, all in one order. Such a session is copied once, each branch
-into a session of its own; what the SDK wrote stays as it is, and the two go on apart.
+Branches of the SDK are rows of one session id, all in one order. Such a session is copied once, each branch into a
+session of its own; the SDK's rows stay unchanged, and both copies continue separately.
 """
 
 # ruff: noqa: S608 — a table name cannot be bound; these are checked against a pattern and quoted
@@ -64,19 +64,19 @@ _NAMES = ("message_structure", "turn_usage", "branch_reservations", "session_cle
 
 @dataclass(frozen=True)
 class TurnTables:
-    """These tables, beside a pair of sessions and messages. `are_made`: where they are missing; else it is an error."""
+    """Tables of the SDK beside a pair of sessions and messages. `are_made`: make missing tables, or raise an error."""
 
     are_made: bool
 
     def is_ready(self, db: sqlite3.Connection, tables: Tables) -> bool:
-        """Whether all of them are there and no branches of the SDK's wait to be copied."""
+        """Return True if all tables exist and no branches of the SDK wait to be copied."""
         there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?, ?)"
         return bool(
             db.execute(there, _NAMES).fetchone()[0] == len(_NAMES) and not _find_branched_sessions(db, tables.messages)
         )
 
     def prepare(self, db: sqlite3.Connection, tables: Tables) -> None:
-        """Make those that are missing, and copy branches of the SDK's."""
+        """Make missing tables, and copy branches of the SDK."""
         found = db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'message_structure'").fetchone()
         if found is None and not self.are_made:
             raise InvalidSettingError(
@@ -95,7 +95,7 @@ class TurnTables:
         _follow(db, tables.messages, session_id)
 
     def forget(self, db: sqlite3.Connection, session_id: str) -> None:
-        """The session was cleared: as the SDK does it, so that its own objects notice."""
+        """Record a clear of the session in the SDK's way, so that its own objects notice."""
         for table in _NAMES[:2]:
             db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
         db.execute(
@@ -105,7 +105,7 @@ class TurnTables:
         )
 
     def cells(self, db: sqlite3.Connection, session_id: str, prefix: str) -> dict[str, Cell]:
-        """What the SDK has kept as the cost of each turn, by branch and turn."""
+        """Return the costs kept by the SDK, by branch and turn."""
         return _usage_cells(db, session_id) if prefix == SDK_USAGE else {}
 
 
@@ -113,7 +113,7 @@ EXPECTED, MADE = TurnTables(are_made=False), TurnTables(are_made=True)
 
 
 def _check_owners(db: sqlite3.Connection, sessions: str, messages: str) -> None:
-    """Refuse tables that belong to another pair."""
+    """Raise for tables that belong to another pair."""
     owner = db.execute("PRAGMA foreign_key_list(message_structure)").fetchall()
     owners = {as_text(row[3]): as_text(row[2]) for row in owner}
     if (owners.get("session_id", "").lower(), owners.get("message_id", "").lower()) != (
@@ -128,7 +128,7 @@ def _check_owners(db: sqlite3.Connection, sessions: str, messages: str) -> None:
 
 
 def _find_branched_sessions(db: sqlite3.Connection, messages: str) -> list[str]:
-    """Sessions in which the SDK has made branches, and which were not copied yet."""
+    """Return sessions with branches of the SDK that were not copied yet."""
     found = db.execute(
         "SELECT DISTINCT session_id FROM message_structure s WHERE branch_id <> ? AND NOT EXISTS "
         f'(SELECT 1 FROM "{messages}_standfast_cells" c WHERE c.owner = ? || s.session_id AND c.name = ?)',
@@ -138,7 +138,7 @@ def _find_branched_sessions(db: sqlite3.Connection, messages: str) -> list[str]:
 
 
 def _copy_branches(db: sqlite3.Connection, sessions: str, messages: str, session_id: str) -> None:
-    """Give each branch of a session of the SDK's a session of its own, and say which those are."""
+    """Copy each branch of an SDK session into a session of its own, and record their ids."""
     names = db.execute(
         "SELECT branch_id, min(created_at) FROM message_structure WHERE session_id = ? GROUP BY branch_id "
         "ORDER BY 2, branch_id",
@@ -207,9 +207,9 @@ def _follow(db: sqlite3.Connection, messages: str, session_id: str) -> None:
 
 
 def _without_stale_end(db: sqlite3.Connection, messages: str, session_id: str) -> tuple[int, int, int]:
-    """Remove rows about messages that are gone, from the end; gives the first row that stays.
+    """Remove rows of deleted messages from the end; return the first remaining row.
 
-    Of that row: the message id, the sequence number and the turn.
+    The result has its message id, its sequence number and its turn.
     """
     newest = (
         "SELECT s.id, s.message_id, s.sequence_number, s.user_turn_number, m.id FROM message_structure s LEFT JOIN "
@@ -224,7 +224,7 @@ def _without_stale_end(db: sqlite3.Connection, messages: str, session_id: str) -
 
 
 def _item(data: bytes) -> Item:
-    """What a message holds; the SDK calls what is no item "other"."""
+    """Return the item of a message; data that is not an item is "other" for the SDK."""
     try:
         return decode(data)
     except CorruptJSON:

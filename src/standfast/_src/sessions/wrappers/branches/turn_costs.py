@@ -1,7 +1,7 @@
-"""What the turns of a conversation cost: what runs have kept (B15), put to the turn that each was for.
+"""Costs of a conversation's turns: the costs kept by runs (B15), assigned to turns.
 
-A run's items name it as their writer, so the turn is where they stand. What is handed in without a run is kept under
-the first record of the turn, which is gone when the turn is. What the OpenAI Agents SDK has kept is shown beside it.
+A run's items name it as their writer, so the turn is known by their place. A cost handed in without a run is kept under
+the first record of the turn, and is removed with the turn. Costs kept by the OpenAI Agents SDK are added to the list.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ OF_TURN = "turn "
 
 @dataclass(frozen=True)
 class TurnCost:
-    """What one turn cost. `turn` is None for what belongs to a turn that is no longer there."""
+    """Cost of one turn. `turn` is None for a cost of a removed turn."""
 
     turn: int | None
     usage: Usage
 
     def to_sdk_dict(self) -> dict[str, Any]:
-        """As the SDK shows it."""
+        """Return the cost in the SDK's form."""
         kept = self.usage.to_json()
         names = ("requests", "input_tokens", "output_tokens", "total_tokens", "input_tokens_details")
         return {name: kept[name] for name in (*names, "output_tokens_details")}
 
 
 def keep(name: Name, usage: Usage, run_id: str | None) -> Plan[None]:
-    """Keep a cost for the last turn of a history, unless the run that it is of has kept it itself."""
+    """Store a cost for the last turn of a history, unless its run has kept it itself."""
     sight = yield from look(ReadRequest(name, prefixes=(USAGE,), rows=(Rows(),), mark=False))
     if run_id is not None and any(one.run_id == run_id for one in usage_in(sight)):
         return
@@ -51,7 +51,7 @@ def keep(name: Name, usage: Usage, run_id: str | None) -> Plan[None]:
 
 
 def of_turns(conversation: Name, name: Name, branch: str) -> Plan[list[TurnCost]]:
-    """What each turn of a branch cost, in order; last what belongs to none."""
+    """Return the cost of each turn of a branch, in order; a cost without a turn is last."""
     sight = yield from look(ReadRequest(name, prefixes=(USAGE,), rows=(Rows(),), mark=False))
     beside = yield from look(ReadRequest(conversation, prefixes=(SDK_USAGE,), mark=False))
     numbers = _turns(sight)
@@ -73,7 +73,7 @@ def of_turns(conversation: Name, name: Name, branch: str) -> Plan[list[TurnCost]
 
 
 def total(costs: Sequence[TurnCost]) -> dict[str, int] | None:
-    """The sum of costs as the SDK shows it; None if there are none."""
+    """Return the sum of costs in the SDK's form; None if there are none."""
     if not costs:
         return None
     spent = Usage()
@@ -89,7 +89,7 @@ def total(costs: Sequence[TurnCost]) -> dict[str, int] | None:
 
 
 def _turns(sight: ReadAnswer) -> dict[int, int]:
-    """The turn of each record that is an item, by its ref."""
+    """Return the turn of each item record, by its ref."""
     found = items_of(sight.rows[0], ignore_fault)
     return dict(zip([row.ref for row, _ in found], turn_numbers(item for _, item in found), strict=True))
 

@@ -1,7 +1,7 @@
-"""What an item is to somebody who counts turns: whose it is, of which kind, and which tool it names.
+"""Items as parts of turns: author, kind and tool.
 
-The words are those of the OpenAI Agents SDK's `AdvancedSQLiteSession`. A person's message begins a turn; whatever
-follows belongs to it; what comes before the first is turn 0.
+The words are those of the OpenAI Agents SDK's `AdvancedSQLiteSession`. A person's message begins a turn, and all items
+up to the next one belong to it. Items before the first message are turn 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEARCHES = {"tool_search_call", "tool_search_output"}
 
 
 def is_user(item: Item) -> bool:
-    """Whether it is a person's message, which begins a turn."""
+    """Return True for a person's message, the beginning of a turn."""
     return item.get("role") == "user"
 
 
@@ -40,7 +40,7 @@ def kind_of(item: Item) -> str:
 
 
 def tool_of(item: Item) -> str | None:
-    """The tool that a call or its output names; None if it names none."""
+    """Return the tool named by a call or its output, or None."""
     kind, name = item.get("type"), item.get("name")
     if kind in ("mcp_call", "mcp_approval_request") and "server_label" in item:
         parts = [str(part) for part in (item["server_label"], name) if part]
@@ -57,7 +57,7 @@ def tool_of(item: Item) -> str | None:
 
 
 def turn_numbers(items: Iterable[Item]) -> list[int]:
-    """The turn that each item belongs to."""
+    """Return the turn of each item."""
     turn, found = 0, []
     for item in items:
         turn += is_user(item)
@@ -66,7 +66,7 @@ def turn_numbers(items: Iterable[Item]) -> list[int]:
 
 
 def by_turns(items: Sequence[Item]) -> dict[int, list[dict[str, str | None]]]:
-    """For each turn, what its items are."""
+    """Return the kinds and tools of each turn's items."""
     found: dict[int, list[dict[str, str | None]]] = {}
     for turn, item in zip(turn_numbers(items), items, strict=True):
         found.setdefault(turn, []).append({"type": kind_of(item), "tool_name": tool_of(item)})
@@ -74,7 +74,7 @@ def by_turns(items: Sequence[Item]) -> dict[int, list[dict[str, str | None]]]:
 
 
 def tool_uses(items: Sequence[Item]) -> list[tuple[str, int, int]]:
-    """How often each tool was called in each turn: (tool, count, turn). A search for tools counts by its call."""
+    """Count the calls of each tool in each turn: (tool, count, turn). A search for tools counts by its call."""
     counts: Counter[tuple[int, str | None]] = Counter()
     outputs: Counter[tuple[int, str | None]] = Counter()
     searched: set[int] = set()
@@ -94,13 +94,15 @@ def tool_uses(items: Sequence[Item]) -> list[tuple[str, int, int]]:
 
 
 def preview(content: object, characters: int | None) -> str:
-    """A message's content as text, at most so long; what is no text is shown as JSON."""
+    """Return a message's content as text, cut at this length; other values as JSON."""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return text if characters is None or len(text) <= characters else f"{text[:characters]}..."
 
 
 def says(content: object, words: str) -> bool:
-    """Whether a message's text holds these words, in any case: what a person sees, not how it is stored."""
+    """Return True if a message's text contains these words, in any case: as a person sees the text, not as it is
+    stored.
+    """
     parts = [content] if isinstance(content, str) else content if isinstance(content, list) else []
     texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, str | dict)]
     return any(words.casefold() in text.casefold() for text in texts if isinstance(text, str))

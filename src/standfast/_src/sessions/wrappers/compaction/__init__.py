@@ -1,1 +1,1 @@
-"""Sessions that make a long history shorter."""
+"""Sessions with compaction of a long history."""

@@ -1,10 +1,10 @@
-"""A session whose history can be replaced by something shorter, without a moment in which it could be lost (C9).
+"""Replacement of a session's history by a shorter one, without a moment of possible loss (C9).
 
-On a store with abilities the new history takes the place of the old in one step, only if the old one is still what was
-read, and the old one is kept and can be put back. What others append meanwhile stays behind. On a plain session there
-is no such step: the old history is captured, the session cleared and written again, and if that fails the old one is
-put back, once, by looking at what stands there; a process that is killed in between loses it. Who makes the new
-history, and from what, is up to the subclass.
+On a store with abilities the new history replaces the old one in one step, provided that the old one is still the one
+that was read. The old history is kept and can be restored. Items appended meanwhile stay behind the new history. A
+plain session has no such step: the old history is captured, the session cleared and written again. After a failure the
+old history is restored, once, by comparing it with the present one. A process killed in between loses it. The subclass
+makes the new history.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ RESTORE_ATTEMPTS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A whole history, and where it ended; no head on a plain session."""
+    """Whole history and its head; no head on a plain session."""
 
     items: list[Item]
     head: Head | None
 
     @property
     def fingerprint(self) -> object:
-        """What the history is known by: equal for equal histories, as far as can be told."""
+        """Fingerprint of the history: equal for equal histories, as far as can be known."""
         return self.head if self.head is not None else (len(self.items), *map(canonical, self.items[-1:]))
 
 
 class CompactingSession(SessionWrapper):
-    """What compacting wrappers share: a safe replacement, and `undo_compaction`."""
+    """Base of compacting wrappers: a safe replacement, and `undo_compaction`."""
 
     def __init__(self, session_id: str, underlying_session: Session) -> None:
         super().__init__(underlying_session)
@@ -57,15 +57,15 @@ class CompactingSession(SessionWrapper):
 
     @property
     def declared_abilities(self) -> frozenset[str]:
-        """What the wrapped session has: the methods overridden here only keep plain sessions in order."""
+        """Abilities of the wrapped session: the methods overridden here only keep plain sessions in order."""
         return super().declared_abilities
 
     async def run_compaction(
         self, args: OpenAIResponsesCompactionArgs | None = None, *, wrapper: ContextForSession = None
     ) -> list[Item] | None:
-        """Compact the history if it is time to; the items that now stand for it, None if nothing was done.
+        """Compact the history if it is due. Return the items now in its place, or None if nothing was done.
 
-        Raises CompactionError if it failed, and then the history is as it was.
+        Raises CompactionError after a failure; the history is then unchanged.
         """
         try:
             return await self._compact(args or {}, wrapper)
@@ -78,9 +78,10 @@ class CompactingSession(SessionWrapper):
             ) from error
 
     async def undo_compaction(self) -> None:
-        """Put back what the last replacement displaced; what was appended since stays behind it. Twice is redo (B4).
+        """Restore the history before the last replacement; items appended since stay behind it. A second call is redo
+        (B4).
 
-        On a plain session only this object can do it, for the last compaction it did.
+        On a plain session this works only through this object, and only for its last compaction.
         """
         if "replace" in abilities(self.underlying_session):
             kept = await self.generations()
@@ -118,7 +119,7 @@ class CompactingSession(SessionWrapper):
         )
 
     async def _swap(self, snapshot: Snapshot, new: list[Item], wrapper: object) -> None:
-        """Put the new history in place of the one that was read; what came behind that stays (B3)."""
+        """Replace the history that was read by the new one; items appended since stay (B3)."""
         if snapshot.head is not None and "replace" in abilities(self.underlying_session):
             await self.replace(new, upto=snapshot.head)
         else:
@@ -127,7 +128,7 @@ class CompactingSession(SessionWrapper):
     # --- plain sessions ------------------------------------------------------------------------------
 
     async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
-        """Append one batch, in order; on a plain session never in the middle of its being replaced."""
+        """Append one batch, in order; on a plain session never during a replacement."""
         if "replace" in abilities(self.underlying_session):
             return await super().add_items(items, wrapper=wrapper)
         async with self._lock:
@@ -174,7 +175,7 @@ class CompactingSession(SessionWrapper):
             raise
 
     async def _bring_back(self, old: list[Item], new: list[Item], wrapper: object) -> bool:
-        """Restore the old history, each item once, by what is seen; whether the new one stands instead."""
+        """Restore the old history, each item once, by comparison; return True if the new one is stored instead."""
         others: list[Item] = []
         trouble: Exception | None = None
         for _ in range(RESTORE_ATTEMPTS_MAX):
@@ -200,7 +201,7 @@ class CompactingSession(SessionWrapper):
 
     @staticmethod
     def _others(old: list[Item], new: list[Item], seen: list[Item], known: list[Item]) -> list[Item]:
-        """What others wrote, as seen now; what was seen of it before, if a clear that failed has left only a part."""
+        """Return other writers' items as seen now; if a failed clear has left only a part of them, as seen before."""
         found = seen[restoration(_forms(old), _forms(new), _forms(seen)).start :]
         there, size = _forms(known), len(found)
         again = any(there[at : at + size] == _forms(found) for at in range(len(there) - size + 1))
@@ -221,7 +222,7 @@ def _forms(items: Sequence[Item]) -> list[bytes]:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do it whatever cancellations arrive, then pass the first of them on."""
+    """Finish the work despite cancellations, then raise the first cancellation."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -60,7 +60,7 @@ _MODES = ("auto", "input", "previous_response_id")
 
 
 class OpenAIResponsesCompactionSession(CompactingSession):
-    """A session that keeps its history short with `responses.compact`. It has the abilities of what it wraps."""
+    """Session with a history kept short by `responses.compact`. It has the abilities of the wrapped session."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     @property
     def client(self) -> AsyncOpenAI:
-        """The client that compactions are asked with: the given one, the default one, or one of our own."""
+        """Client for compactions: the given one, the default one, or one of our own."""
         found = self._given or default_client()
         if found is not None:
             return found
@@ -122,13 +122,13 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     @property
     def deferred_response_id(self) -> str | None:
-        """The first response whose compaction was put off, if any: the next one is then done without asking."""
+        """Id of the first response with a delayed compaction, if any; the next compaction is then done unasked."""
         return self._deferred_id
 
     async def defer_compaction(
         self, response_id: str, *, store: bool | None = None, wrapper: ContextForSession = None
     ) -> None:
-        """Note that this response asked for a compaction that has to wait for its tool outputs (C9).
+        """Note that this response's compaction has to wait for its tool outputs (C9).
 
         Nothing is sent. The decision is made now, by the hook; the next `run_compaction` carries it out.
         """
@@ -175,7 +175,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
             )
 
     def _remember(self, response_id: str | None, store: bool | None, snapshot: Snapshot) -> None:
-        """Which response the history ends with, as of when, and whether the server keeps it."""
+        """Remember the last response of the history, its time, and its storage on the server."""
         if response_id and response_id != self._response_id:
             self._response_id = response_id
             self._response_fingerprint = self._appended[0] if self._appended is not None else snapshot.fingerprint
@@ -229,7 +229,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     @property
     def declared_abilities(self) -> frozenset[str]:
-        """What the wrapped session has: the methods overridden here only note what the chain is worth."""
+        """Abilities of the wrapped session: the methods overridden here only track the response chain."""
         return super().declared_abilities
 
     # --- what changes the history, and so what the chain is worth ------------------------------------------------
@@ -244,7 +244,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         lease: Lease | None = None,
         digests: Sequence[bytes] | None = None,
     ) -> Head:
-        """Store `items` as this writer's items number `start` and on, once, however often it is asked (B1)."""
+        """Store items as this writer's items number `start` and on, exactly once over all repeats (B1)."""
         head = await super().append(items, writer=writer, start=start, expect=expect, lease=lease, digests=digests)
         self._appended = (head, lease is not None)
         return head
@@ -270,13 +270,15 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         return item
 
     async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
-        """Remove everything stored for this session id; a compaction that was put off is forgotten."""
+        """Remove everything stored for this session id, a delayed compaction included."""
         await super().clear_session(wrapper=wrapper)
         self._deferred_id = None
         self._forget_chain()
 
     async def undo_compaction(self) -> None:
-        """Put back what the last replacement displaced; what was appended since stays behind it. Twice is redo (B4)."""
+        """Restore the history before the last replacement; items appended since stay behind it. A second call is redo
+        (B4).
+        """
         await super().undo_compaction()
         self._forget_chain()
 
@@ -315,7 +317,7 @@ def _owns_its_history(session: object) -> bool:
 
 
 def _count(response: CompactedResponse, wrapper: object) -> None:
-    """Add what the request cost to the run that asked for it."""
+    """Add the cost of the request to the run that asked for it."""
     usage, spent = getattr(wrapper, "usage", None), getattr(response, "usage", None)
     if usage is not None and spent is not None:
         usage.add(Usage.from_provider(spent))

@@ -1,8 +1,8 @@
-"""History kept short by any model: the older turns become one message, the latest stay as they are.
+"""Compaction by any model: the older turns become one message, the latest stay unchanged.
 
-For those who do not use the Responses API. The model is shown a transcript, as text, and asked for a summary; that
-works with every model, since no provider has to accept calls of tools it was not given. The cut is made between two
-turns, never inside one, and what an open call needs stays (C9). Replacing and undoing are those of every compaction.
+For programs without the Responses API. The model is shown a transcript, as text, and asked for a summary: this works
+with every model, because no provider has to accept calls of unknown tools. The cut is made between two turns, never
+inside one, and the items of an open call stay (C9). Replacing and undoing are those of every compaction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEEP_LAST = 6
 
 
 class SummarisingSession(CompactingSession):
-    """A session that has older turns summarised by `model`. It has the abilities of what it wraps."""
+    """Session with older turns summarised by `model`. It has the abilities of the wrapped session."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class SummarisingSession(CompactingSession):
         instructions: str = INSTRUCTIONS,
         model_settings: ModelSettings | None = None,
     ) -> None:
-        """Wrap `underlying_session`; `model` is whatever has `get_response`.
+        """Wrap `underlying_session`; `model` is any object with `get_response`.
 
         The last turns that together have at least `keep_last` items are never summarised. `should_trigger` is given
-        `compaction_candidate_items` and `session_items`, both of the part before them, and says whether it is time; by
-        default at ten candidates. The model is asked with `instructions` and `model_settings`.
+        `compaction_candidate_items` and `session_items`, both of the part before them, and decides; by default at ten
+        candidates. The model is asked with `instructions` and `model_settings`.
         """
         super().__init__(underlying_session.session_id, underlying_session)
         if keep_last < 0:
@@ -128,7 +128,7 @@ class SummarisingSession(CompactingSession):
 
 
 def transcript(items: Sequence[Item]) -> str:
-    """A conversation as text: who said what, what was called and what came back. Reasoning is left out."""
+    """Return a conversation as text: speakers, calls and outputs. Reasoning is left out."""
     return "\n\n".join(line for line in map(_line, items) if line)
 
 

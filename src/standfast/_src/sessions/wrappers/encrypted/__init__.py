@@ -1,1 +1,1 @@
-"""Sessions whose contents are sealed before a store sees them."""
+"""Sessions with contents sealed before a store sees them."""

@@ -1,7 +1,7 @@
-"""`EncryptedSession`: any session of standfast, with everything it keeps sealed before the store sees it.
+"""`EncryptedSession`: any session of standfast, with all contents sealed before the store sees them.
 
-It is a session like any other, over the wrapped one's store; what differs is who carries its plans (`plans`). So there
-is no method of the wrapped session that could go around the sealing, and none is called but to close it.
+It is a session over the wrapped one's store, with an executor of its own for plans (`plans`). No method of the wrapped
+session is called except `close`, so no method can bypass the sealing.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class EncryptedSession(StoredSession):
     # --- keys --------------------------------------------------------------------------------------------------------
 
     async def reseal(self) -> int:
-        """Seal all that is stored with the current key, so that older ones can be retired; gives the number of runs.
+        """Seal all stored data with the current key, so that older keys can be retired. Return the number of runs.
 
-        The history stays as it is, in one step; its head moves on. Kept generations cannot be sealed anew: they are
-        forgotten, and what was replaced before can no longer be restored.
+        The history stays the same, in one step; its head changes. Kept generations cannot be sealed again: they are
+        deleted, and earlier replacements can no longer be restored.
         """
         await self._write(partial(reseal_session, self._name, self._lane()))
         runs = await self._read(partial(runs_of, self._name))
@@ -132,10 +132,10 @@ class EncryptedSession(StoredSession):
         return len(runs)
 
     async def erase(self) -> ErasureReceipt:
-        """Destroy this session's key, and then remove what is stored. The id cannot be used again.
+        """Destroy this session's key, and then remove its data. The id cannot be used again.
 
-        Whatever copies of the store exist, nobody can read this session, its generations and its runs any more. Forks
-        have keys of their own, and stay. If the store cannot be reached the key is destroyed all the same: ask again.
+        Any copy of the store becomes unreadable: this session, its generations and its runs. Forks have keys of their
+        own, and stay readable. If the store cannot be reached the key is destroyed all the same: call this again.
         """
         ring = self._records.ring
         if ring.session_keys is None:
@@ -161,11 +161,11 @@ class EncryptedSession(StoredSession):
     # --- records that do not open -------------------------------------------------------------------------------------
 
     async def corrupt_records(self) -> list[CorruptRecord]:
-        """Every record that is no item or does not open, as it is stored, oldest first (A14)."""
+        """Return every record that is not an item or does not open, in its stored form, oldest first (A14)."""
         return [_as_stored(record) for record in await super().corrupt_records()]
 
     async def repair(self) -> list[CorruptRecord]:
-        """Remove the records that `corrupt_records` lists, and give them back."""
+        """Remove the records listed by `corrupt_records`, and return them."""
         return [_as_stored(record) for record in await super().repair()]
 
     def _report(self, row: Row, fault: str) -> None:
@@ -174,7 +174,7 @@ class EncryptedSession(StoredSession):
     # --- what StoredSession asks --------------------------------------------------------------------------------------
 
     def conversation_key(self) -> Hashable:
-        """The wrapped session's: sealing makes no other conversation of it."""
+        """Return the wrapped session's key: sealing does not make another conversation."""
         return self.underlying_session.conversation_key()
 
     def _carrier(self) -> Executor:

@@ -1,14 +1,14 @@
-"""Carrying plans to a store that sees only sealed records.
+"""Executor for a store with sealed records only.
 
-A rule is a plan: it asks, and is told. What it asks for is sealed on the way to the store, and what it is told is
-opened on the way back; the rules know nothing of it, and the store neither. So every ability works on sealed data, in
-the same number of steps: appending once, replacing and undo, forks, leases, saved runs.
+A rule is a plan: it sends requests and gets answers. Contents of a request are sealed on the way to the store, and
+contents of an answer are opened on the way back; neither the rules nor the store know of it. So every ability works on
+sealed data, in the same number of steps: exactly-once append, replacing and undo, forks, leases, saved runs.
 
-A session's sealed head (`head`) is asked for beside what a look asks for, checked by what the look found, and moved by
-the steps that change what it says.
+A session's sealed head (`head`) is requested together with a plan's own look, checked against the rows found, and
+updated by the steps that change it.
 
-Each sealing gives other bytes, so a condition on a cell cannot be sealed anew: it is the very bytes that the plan's
-look has brought. A fork's rows are opened and sealed for their new place, in the step that makes it.
+Each sealing gives other bytes, so a condition on a cell cannot be sealed again: the condition uses the very bytes from
+the plan's look. A fork's rows are opened and sealed for their new place, in the step that makes the fork.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ Shown = list[tuple[Row, float | None]]
 
 
 def is_open(cell: str) -> bool:
-    """Whether a cell is stored as it is: its holder, its open runs and the ids of waiting messages hold no content.
+    """Return True if a cell is stored in clear: lease, open runs and ids of waiting messages hold no content.
 
-    People who look after a store see these without a key.
+    Operators of a store see these cells without a key.
     """
     return cell in (LEASE, INBOX) or cell.startswith(OPEN_RUN)
 
@@ -110,7 +110,7 @@ def _run_sealed(records: Records, plan: MakePlan[T]) -> Plan[T]:
 
 
 class EncryptingProgram:
-    """One plan on its way. It remembers each cell that was seen: its contents, and the bytes that are stored."""
+    """Program for one plan. It remembers each cell it has seen: the contents, and the stored bytes."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
@@ -180,12 +180,12 @@ class EncryptingProgram:
         )
 
     def _rows(self, name: Name, sight: ReadAnswer, place: int, wanted: Rows) -> Asking[Shown]:
-        """Rows with their contents, without those whose time has passed."""
+        """Return rows with their contents, without expired ones."""
         opened = yield from self._open_rows(name, [row.data for row in sight.rows[place]])
         return self._readable(name, sight, place, wanted, opened)
 
     def _readable(self, name: Name, sight: ReadAnswer, place: int, wanted: Rows, opened: Opened) -> Shown:
-        """Opened rows, without those whose time has passed. Tags are as the authors signed them."""
+        """Return opened rows without expired ones. Tags are as their authors signed them."""
         rows = sight.rows[place]
         found: Shown = []
         times = sight.times[place] if wanted.times else [None] * len(rows)
@@ -214,9 +214,10 @@ class EncryptingProgram:
         return rows + runs
 
     def _latest(self, look: ReadRequest, place: int, sight: ReadAnswer, cells: Mapping[str, Cell]) -> Asking[Shown]:
-        """The rows of a read that starts at the end, checked by the head. `sight` has one row more than was asked for.
+        """Return the rows of a read that starts at the end, checked by the head. `sight` has one row more than
+        requested.
 
-        Where the latest rows alone leave a doubt, all are read: only then is it known which of them is a repeat.
+        If the latest rows alone leave a doubt, all rows are read: only then can a repeated row be found.
         """
         name, wanted, limit = look.name, look.rows[place], look.rows[place].limit
         opened = yield from self._open_rows(name, [row.data for row in sight.rows[place]])
@@ -289,7 +290,7 @@ class EncryptingProgram:
         return got
 
     def _conditions(self, change: KeyUpdate, place: int) -> Asking[dict[str, bytes | None] | Refused]:
-        """The stored bytes for each cell that a change has a condition on; a refusal if one is not as expected."""
+        """Return the stored bytes for each cell with a condition in a change; a refusal if one differs."""
         name, unknown = change.name, dict[str, bytes]()
         found: dict[str, bytes | None] = {}
         for cell, value in change.cells.items():
@@ -352,9 +353,9 @@ class EncryptingProgram:
         conditions: dict[str, bytes | None],
         put: dict[str, bytes | None],
     ) -> Asking[list[Author]]:
-        """Note which numbers are missing with reason after a step that takes rows away, moves or loads them.
+        """Record the justified gaps in numbers after a step that removes, moves or loads rows.
 
-        Gives the authors of the rows that stay, if all of them were looked at.
+        Returns the authors of the remaining rows, if all of them were read.
         """
         name = change.name
         value, conditions[HOLES] = yield from self._head_value(name, HOLES)
@@ -408,7 +409,7 @@ class EncryptingProgram:
     def _move_runs(
         self, change: KeyUpdate, conditions: dict[str, bytes | None], put: dict[str, bytes | None]
     ) -> Asking[None]:
-        """Note which runs are open after a step that opens or ends some, or clears the session."""
+        """Record the open runs after a step that opens or ends runs, or clears the session."""
         notes = {cell[len(OPEN_RUN) :]: value for cell, value in change.put.items() if cell.startswith(OPEN_RUN)}
         if not notes and change.wipe is None:
             return
@@ -421,7 +422,9 @@ class EncryptingProgram:
             put[RUNS] = self._head_cell(change.name, RUNS, encode_runs(now)) if now or change.wipe is None else None
 
     def _head_value(self, name: Name, cell: str, *, guessed: bool = False) -> Asking[tuple[bytes | None, bytes | None]]:
-        """What a cell of the head says, and its stored bytes. `guessed`: an executor may know it without a look."""
+        """Return the contents of a head cell, and its stored bytes. `guessed`: an executor may know the cell without a
+        look.
+        """
         seen = self._seen.get((name, cell))
         if seen is not None:
             return seen
@@ -437,10 +440,9 @@ class EncryptingProgram:
         return self._records.sealed_cell(name, cell, scope_of(name), value)
 
     def _check_key(self, name: Name) -> Asking[None]:
-        """Refuse to write under a wrong key beside what is there, or to clear it: a look at the newest row, once in a
-        session object.
+        """Read the newest row, once in a session object, and refuse a write or a clear with a wrong key.
 
-        Without it items would be stored that nobody with the right key can read, or theirs be lost.
+        Otherwise items would be stored that are unreadable with the right key, or readable ones would be lost.
         """
         if name in self._records.fitting or self._records.unreadable != "raise":
             return
@@ -450,7 +452,7 @@ class EncryptingProgram:
         self._records.fitting.add(name)
 
     def _seal_load(self, name: Name, load: Load) -> tuple[Load, list[Author]]:
-        """Rows of another store, sealed for their new place: as their writers' own, of the times they were written."""
+        """Return rows of another store, sealed for their new place: under their writers, with their original times."""
         now = time.time_ns() // 1000
 
         def sealed(
@@ -483,7 +485,7 @@ class EncryptingProgram:
         return self._records.sealed_cell(name, cell, scope, value)
 
     def _seal_arrangement(self, name: Name, arrange: Arrange) -> Asking[tuple[Arrange, list[Range | list[Author]]]]:
-        """The arrangement with its new rows sealed, and beside each of its parts the authors of new rows."""
+        """Return the arrangement with its new rows sealed, and beside each part the authors of its new rows."""
         live: list[Range | Sequence[tuple[bytes, Tag]]] = []
         parts: list[Range | list[Author]] = []
         for part in arrange.live:
@@ -504,7 +506,7 @@ class EncryptingProgram:
     def _seal_taken_over(
         self, name: Name, part: Range, source: Name
     ) -> Asking[tuple[list[tuple[bytes, Tag]], list[Author]]]:
-        """Rows of another name, sealed for this one: the same authors, numbers and times."""
+        """Return rows of another name, sealed for this one: with the same authors, numbers and times."""
         sight = yield ReadRequest(source, rows=(Rows(box=part.box),), mark=False)
         assert isinstance(sight, ReadAnswer)
         after = part.after or 0
@@ -523,17 +525,17 @@ class EncryptingProgram:
 
 
 def _is_at_end(rows: Rows) -> bool:
-    """Whether rows are the latest of a history, or all of it."""
+    """Return True if rows are the latest of a history, or all of it."""
     return (rows.box, rows.before, rows.after, rows.writer) == (0, None, None, None) and rows.limit != 0
 
 
 def _asks_for_runs(look: ReadRequest) -> bool:
-    """Whether a look asks for every open run."""
+    """Return True if a look requests every open run."""
     return any(OPEN_RUN.startswith(prefix) for prefix in look.prefixes)
 
 
 def _with_head(look: ReadRequest, head: tuple[str, ...]) -> ReadRequest:
-    """The look with cells of the head beside its own, and with one row more where rows are limited."""
+    """Return the look with cells of the head beside its own, and with one row more where rows are limited."""
     cells = (*look.cells, *(cell for cell in head if cell not in look.cells))
     if TOP not in head:
         return replace(look, cells=cells)

@@ -1,9 +1,9 @@
-"""The sealed head of a session: three cells by which a read notices rows and open runs that were taken away.
+"""Sealed head of a session: three cells by which a read notices removed rows and removed open runs.
 
 - `TOP` names the newest row. Every step that adds rows writes it, without a condition: a store does steps of one
   session one after the other, so the last one that added rows wrote the newest row and `TOP`. Concurrent writers
   therefore never refuse each other (A10). A rewind or a repair names the newest row that stays. A pop, a replace or a
-  restore writes that the newest row is not known: it has not seen all rows, or others may append meanwhile.
+  restore writes that the newest row is not known: it has not seen all rows, or a concurrent append may come.
 - `HOLES` has the numbers of each writer or batch that are missing with reason: popped, replaced, repaired. Steps that
   take rows away write it, under the condition that it is what they saw.
 - `RUNS` lists the open runs, whose notes are stored in clear. It changes where a run begins or ends.
@@ -39,7 +39,7 @@ Holes = dict[bytes, list[tuple[int, int]]]
 
 
 def top_of(author: Author) -> bytes:
-    """What `TOP` says of the newest row."""
+    """Return the contents of `TOP` for the newest row."""
     return author.header(b"")
 
 
@@ -90,7 +90,7 @@ def holes_in(live: Iterable[Author], before: Iterable[Author], totals: Mapping[b
 
 
 def holes_before(live: Iterable[Author]) -> Holes:
-    """The holes in front of rows that come behind others which are not known: whatever number each begins with."""
+    """Return the holes in front of rows behind unknown ones: up to the first number of each writer."""
     first: dict[bytes, int] = {}
     for author in live:
         first.setdefault(author.who, author.number)
@@ -98,7 +98,7 @@ def holes_before(live: Iterable[Author]) -> Holes:
 
 
 def union(*parts: Holes) -> Holes:
-    """All these holes."""
+    """Return the union of these holes."""
     found: Holes = {}
     for part in parts:
         for who, ranges in part.items():
@@ -118,15 +118,15 @@ def _merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _first_expected(author: Author) -> int:
-    """The number that the first row of a writer or batch has.
+    """Return the number of a writer's or batch's first row.
 
-    A batch begins with 0. A writer may go on in a history that was cleared, with any number.
+    A batch begins with 0. A writer may continue in a cleared history, with any number.
     """
     return author.number if author.is_named else 0
 
 
 def first_gap(authors: Iterable[Author], holes: Holes) -> Author | None:
-    """The first row before which one of its writer or batch is missing without reason; None if there is none."""
+    """Return the first row after an unjustified gap of its writer or batch; None if there is none."""
     following: dict[bytes, int] = {}
     for author in authors:
         who, number = author.who, author.number
@@ -141,13 +141,13 @@ def first_gap(authors: Iterable[Author], holes: Holes) -> Author | None:
 
 
 def steps_back(authors: Sequence[Author | None]) -> bool:
-    """Whether a row is much older than the one before it: it may have been put there."""
+    """Return True if a row is much older than the one before it: it may have been inserted."""
     stamps = [author.stamp for author in authors if author is not None]
     return any(later < earlier - STEP_BACK_US for earlier, later in pairwise(stamps))
 
 
 def in_order(rows: Sequence[Row], opened: Opened) -> list[tuple[int, Author]]:
-    """The rows that opened and stand where they may: the ref and the author of each."""
+    """Return the rows that opened in a possible place: the ref and the author of each."""
     return [
         (row.ref, author)
         for row, data, author in zip(rows, opened.data, opened.authors, strict=True)
@@ -192,7 +192,7 @@ def check_runs(name: Name, cells: Mapping[str, Cell]) -> None:
 
 
 def _rows_missing(name: Name, why: str) -> SealBrokenError:
-    """The error for a history that is not what was written: what is left may mean something else."""
+    """Return the error for a history that differs from the written one: the rest may have another meaning."""
     return SealBrokenError(
         f"rows of {name.kind} {name.id!r} were removed, or put in another place: {why}; nothing was changed",
         _ACCEPT,

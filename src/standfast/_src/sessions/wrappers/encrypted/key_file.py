@@ -1,4 +1,4 @@
-"""Random keys of sessions, in an SQLite file of their own, so that one can be destroyed."""
+"""Random keys of sessions, in an SQLite file of their own, so that one key can be destroyed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KeyFile:
         _key_files.add(self)
 
     def key_of(self, tenant: str, scope: str, *, make: bool) -> bytes | None:
-        """The key of a scope; made, and on the disk, before it is given. None if there is none and `make` is False."""
+        """Return the key of a scope, after storing a new one on the disk. None if there is none and `make` is False."""
         place = text_bytes(tenant), text_bytes(scope)
         found = self._run_locked(partial(self._find_key, place, make=make))
         if isinstance(found, float):
@@ -132,9 +132,9 @@ class KeyFile:
         return found
 
     def _run_locked(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do `work` on the file's connection, one thread at a time; again, while another process has the file locked.
+        """Do `work` on the file's connection, one thread at a time; repeat while another process has the file locked.
 
-        Waiting is done here and not by SQLite: a fork meanwhile would leave the child a lock that is never released.
+        The wait is done here and not by SQLite: a fork meanwhile would leave the child a lock without a release.
         """
         deadline = time.monotonic() + _BUSY_S
         while True:
@@ -173,7 +173,7 @@ class KeyFile:
         return connection
 
     def begin_anew(self) -> None:
-        """Drop what a forked child inherited: the thread that held the gate does not exist there."""
+        """Drop inherited state in a forked child: the thread with the gate does not exist there."""
         if self._closes is not None:
             self._closes.detach()
         if self._connection is not None:
@@ -187,7 +187,7 @@ def _is_busy(error: sqlite3.Error | OSError) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Make an empty file where there is none, for its owner alone from its first moment."""
+    """Make a missing file, empty, and from its first moment for its owner alone."""
     with suppress(FileExistsError, FileNotFoundError):  # the latter: SQLite says that the folder is missing
         try:
             os.mknod(path, 0o600 | stat.S_IFREG)  # without a descriptor: closing one would drop locks of this process

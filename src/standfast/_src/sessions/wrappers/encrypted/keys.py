@@ -1,8 +1,7 @@
-"""Which key seals what: secrets by key id, and one derived key for each session.
+"""Keys for sealing: secrets by key id, and one derived key for each session.
 
-A key is derived (HKDF-SHA256) from a secret and, where there is a `SessionKeys`, from a random key of the session's
-own. Then both are needed to read anything: destroying the session's own key erases the session in every copy of the
-store.
+A key is derived (HKDF-SHA256) from a secret and, if there is a `SessionKeys`, from a random key of the session's own.
+Then reading needs both: destroying the session's own key erases the session in every copy of the store.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CACHED_MAX = 1024
 
 
 class ErasureReceipt(NamedTuple):
-    """What destroying a session's key leaves: that it was done, when, and which key it was."""
+    """Receipt for a destroyed key: the session, the time, and the fingerprint of the key."""
 
     session_id: str
     tenant: str
@@ -59,9 +58,9 @@ class SessionKeys(Protocol):
     """
 
     def key_of(self, tenant: str, scope: str, *, make: bool) -> bytes | None:
-        """The key: 32 random bytes, kept before they are given. None if there is none and `make` is False.
+        """Return the key: 32 random bytes, stored before they are returned. None if there is none and `make` is False.
 
-        Raises SessionErasedError once it was destroyed, for ever.
+        Raises SessionErasedError for ever once the key was destroyed.
         """
         ...
 
@@ -71,7 +70,7 @@ class SessionKeys(Protocol):
 
 
 class Key(NamedTuple):
-    """What seals and opens, and what a record says of it so that a wrong key is told from an altered record."""
+    """Cipher for sealing and opening, and the check value that tells a wrong key from an altered record."""
 
     cipher: AESGCM
     check: bytes
@@ -95,7 +94,7 @@ class KeyRing:
         tenant: str,
         session_keys: SessionKeys | None,
     ) -> KeyRing:
-        """A ring of what the caller gave, checked: one key, or several by their ids and the one that seals."""
+        """Return a checked ring of the caller's keys: one key, or several by id and the id of the sealing one."""
         if (encryption_key is None) == (keys is None):
             raise InvalidSettingError(
                 "an encrypted session needs either encryption_key or keys",
@@ -123,7 +122,7 @@ class KeyRing:
         return self._key(self.current, scope, own)
 
     def opening_key(self, key_id: str, scope: str) -> Key | None:
-        """The key of that id for a scope; None if no secret of that id was given."""
+        """Return the key of this id for a scope; None if no secret of this id was given."""
         if key_id not in self.secrets:
             return None
         own = b"" if self.session_keys is None else self.session_keys.key_of(self.tenant, scope, make=False)

@@ -1,4 +1,4 @@
-"""Sealing what is stored with the current key. Plans like any other: the sealing itself happens on their way."""
+"""Sealing of stored data with the current key. These are ordinary plans: the executor does the sealing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from standfast._src.sessions.wrappers.encrypted.head import HEAD_CELLS
 
 
 def reseal_session(name: Name, lane: IdempotencySlot | None) -> Plan[None]:
-    """Write a session's rows and cells again, in one step. A range of "another" name is sealed anew: here, its own."""
+    """Rewrite a session's rows and cells in one step. A range of "another" name is sealed again: here, its own."""
 
     def decide(sight: ReadAnswer) -> Decision[None]:
         sealed = {cell: found for cell, found in sight.cells.items() if not is_open(cell)}
@@ -39,7 +39,7 @@ def reseal_session(name: Name, lane: IdempotencySlot | None) -> Plan[None]:
 
 
 def _anew(cell: str, found: Cell) -> bytes | None:
-    """What a cell says from now on: the same, but of what was cleared only what a clear keeps, and no generations."""
+    """Return the new contents of a cell: unchanged, but after a clear only the kept part, and no generations."""
     if cell == GENERATIONS:
         return b"[]"
     if cell.startswith(WRITER):

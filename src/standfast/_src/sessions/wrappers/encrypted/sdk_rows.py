@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class EncryptedEnvelope(TypedDict):
-    """A record as the SDK encrypts it: what is sealed, and by which version and key."""
+    """Record in the SDK's encrypted format: sealed payload, version and key id."""
 
     __enc__: Literal[1]
     v: int
@@ -33,7 +33,7 @@ INFO = b"agents.session-store.hkdf.v1"
 
 
 def refuse(name: Name, data: bytes) -> bytes:
-    """Raise SealKeyError for a record in the SDK's format; every other one is a record that is not sealed."""
+    """Raise SealKeyError for a record in the SDK's format; any other record is marked as not sealed."""
     if _payload(data) is None:
         return mark_unopened(data, NOT_SEALED)
     raise SealKeyError(
@@ -44,7 +44,7 @@ def refuse(name: Name, data: bytes) -> bytes:
 
 
 def _payload(data: bytes) -> bytes | None:
-    """The token in a record of the SDK; None if the record has another format."""
+    """Return the token in a record of the SDK; None if the record has another format."""
     try:
         record = json.loads(data)
         token: bytes | None = record["payload"].encode() if record["__enc__"] == 1 else None
@@ -54,7 +54,7 @@ def _payload(data: bytes) -> bytes | None:
 
 
 def reader(secrets: Iterable[bytes], ttl_s: float | None) -> Foreign:
-    """What opens the SDK's records with any of these secrets; with a `ttl_s`, only those that are not older."""
+    """Return a reader of the SDK's records with any of these secrets; with a `ttl_s`, older records are left out."""
     masters = list(secrets)
     ciphers: dict[str, list[Fernet]] = {}
 

@@ -1,13 +1,12 @@
-"""A sealed record: what stands in a store in place of the contents of a row or a cell (AES-256-GCM).
+"""Sealed record: stored in place of the contents of a row or a cell (AES-256-GCM).
 
-A row stays a JSON object, because every store and the OpenAI Agents SDK expect one:
-`{"__enc__":2,"kid":"<key id>","payload":"<base64 of header, nonce, ciphertext>"}`. The header says who wrote the row
-and as which of theirs, and when. It is readable and authenticated, so that reading a history asks nothing more of the
-store. With it are authenticated: the tenant, and the session. So a row that was altered, or that stood in another
-session, or under another tenant, does not open; one that stands twice, or before an earlier one of its writer, is
-found by the header.
+A row stays a JSON object, because every store and the OpenAI Agents SDK expect one: `{"__enc__":2,"kid":"<key
+id>","payload":"<base64 of header, nonce, ciphertext>"}`. The header has the writer, the number and the time of the row.
+It is readable and authenticated, so that reading a history needs no further request. The tenant and the session are
+authenticated with it. So an altered row, or a row of another session or tenant, does not open. A repeated row, or one
+before an earlier row of its writer, is found by the header.
 
-A cell (what a writer has written, a saved run) is bytes: its name is authenticated too.
+A cell (a writer's count, a saved run) is bytes: its name is authenticated too.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ Foreign = Callable[[Name, bytes], "bytes | None"]
 
 
 class Author(NamedTuple):
-    """Who wrote a row and as which of theirs; when, in microseconds since 1970.
+    """Writer of a row, the row's number, and its time in microseconds since 1970.
 
-    What nobody in particular wrote (`add_items`) has a random name for each batch in place of a writer's.
+    A batch without a writer (`add_items`) has a random name in place of a writer's.
     """
 
     writer: bytes
@@ -69,7 +68,7 @@ class Author(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What became of stored rows: contents in order, None for those whose time has passed."""
+    """Result of opening stored rows: contents in order, None for expired rows."""
 
     data: list[bytes | None]
     authors: list[Author | None]
@@ -78,17 +77,17 @@ class Opened(NamedTuple):
 
 
 def scope_of(name: Name) -> str:
-    """What a name's key is derived for, unless a run belongs to a session."""
+    """Return the scope of a name's key, except for a run of a session."""
     return f"{name.kind}/{name.id}"
 
 
 def place_of(tenant: str, name: Name) -> bytes:
-    """What is authenticated of where a row stands."""
+    """Return the authenticated data for the place of a row."""
     return join_parts(b"row", text_bytes(tenant), name.kind.encode(), text_bytes(name.id))
 
 
 def cell_place(tenant: str, name: Name, cell: str, scope: str) -> bytes:
-    """What is authenticated of where a cell stands."""
+    """Return the authenticated data for the place of a cell."""
     parts = (text_bytes(tenant), name.kind.encode(), text_bytes(name.id), text_bytes(cell), text_bytes(scope))
     return join_parts(b"cell", *parts)
 
@@ -105,12 +104,12 @@ def authors_of(tags: Iterable[Tag | None]) -> list[Author]:
 
 
 def mark_unopened(stored: bytes, reason: str) -> bytes:
-    """What stands for a record that could not be opened."""
+    """Return a placeholder for a record that could not be opened."""
     return UNOPENED + reason.encode() + b"\x00" + stored
 
 
 def fault_in(data: bytes) -> tuple[str, bytes]:
-    """Why a record could not be opened, and what is stored; "" and the record itself if it could."""
+    """Return the reason why a record did not open, and the stored data; "" and the record itself if it opened."""
     if not data.startswith(UNOPENED):
         return "", data
     reason, _, stored = data[len(UNOPENED) :].partition(b"\x00")
@@ -140,7 +139,7 @@ class Records:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def sealed_rows(self, name: Name, rows: Iterable[tuple[bytes, Author]]) -> list[bytes]:
-        """Rows as they are stored."""
+        """Return rows in their stored form."""
         key, place = self.ring.sealing_key(scope_of(name)), place_of(self.ring.tenant, name)
         start = START + self.ring.current.encode() + MIDDLE
         sealed: list[bytes] = []
@@ -153,9 +152,9 @@ class Records:
     def opened_rows(
         self, name: Name, stored: Sequence[bytes], *, authors: bool = True, whatever_age: bool = False
     ) -> Opened:
-        """The contents of stored rows. A key that is missing is an error; what else does not open is left out.
+        """Return the contents of stored rows. A missing key is an error; other unopened rows are left out.
 
-        Nothing is done as often as this, so the loop is written out. `authors=False` leaves them out.
+        This is the most frequent operation, so the loop is written out. `authors=False` leaves authors out.
         """
         oldest = 0 if self.ttl_s is None or whatever_age else int((time.time() - self.ttl_s) * 1e6)
         place, start, key = place_of(self.ring.tenant, name), b"\xff", None
