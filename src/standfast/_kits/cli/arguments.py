@@ -1,4 +1,4 @@
-"""What command lines share: how a store is named and opened, common options, and ids that may be shortened."""
+"""Common parts of command lines: naming and opening a store, common options, and shortened ids."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ SHOWN_OF_SEVERAL = 10
 
 
 class _Word(str):
-    """A word behind `--`, which is never an option, whatever it begins with."""
+    """Word behind `--`, never an option, whatever its first letter."""
 
     __slots__ = ()
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes options anywhere, and says what is wrong in one line.
+    """Parser that takes options anywhere, and reports a mistake in one line.
 
-    Python's own gives a lone word to the first place that fits before it has seen what follows an option; an optional
-    STORE in front of a SESSION needs all words to be counted first.
+    Python's own parser gives a lone word to the first place that fits before it has read the options behind it; an
+    optional STORE in front of a SESSION needs all words to be counted first.
     """
 
     _is_inside = False
 
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        """Read the options first and then what is left, in a command that has no commands below it."""
+        """Read the options first and then the rest, in a command without commands below it."""
         args = list(sys.argv[1:] if args is None else args)
         if self._subparsers is not None:
             return super().parse_known_args(args, namespace)
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         return None if isinstance(arg_string, _Word) else super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is, and leave with the code for it."""
+        """Print the mistake and the way to help, and exit with the code for it."""
         self.exit(USAGE, f"{self.prog}: {safe(message)}. Try '{self.prog} --help'.\n")
 
 
@@ -77,10 +77,10 @@ def command(
     asks: bool = False,
     description: str | None = None,
 ) -> Parser:
-    """Add one command: with a store as its first word, and the options that every command has.
+    """Add one command: with a store as its first word, and the options common to all commands.
 
     `changes`: it changes the store. `asks`: it asks before it does (`--yes`). Behind the store every command takes a
-    fixed number of words; whatever may be left out is an option, or a word could be taken for the store.
+    fixed number of words; an optional part is an option, or a word could be taken for the store.
     """
     parser: Parser = commands.add_parser(name, help=help, description=description or help.capitalize() + ".")
     parser.set_defaults(run=run, changes=changes, waits=store)
@@ -93,7 +93,7 @@ def command(
 
 
 def group(commands: Commands[Parser], name: str, help: str) -> Commands[Parser]:
-    """Add a word that has commands below it, such as `sessions`; what to add them to."""
+    """Add a word with commands below it, such as `sessions`; return the place to add them."""
     parser: Parser = commands.add_parser(name, help=help, description=help.capitalize() + ".")
     return parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
@@ -106,7 +106,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def add_words(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the words behind the store, the last of which may be left out; `take_words` reads them."""
+    """Add the words behind the store. The last may be left out; `take_words` reads them."""
     parser.add_argument("words", nargs="*", metavar=" ".join((*names[:-1], f"[{names[-1]}]")))
     parser.set_defaults(word_names=names)
 
@@ -131,13 +131,13 @@ def take_words(args: argparse.Namespace) -> list[str | None]:
 
 
 def add_page(parser: argparse.ArgumentParser, limit: int) -> None:
-    """How much is shown, and from where on."""
+    """Add the options for the size and the start of a page."""
     parser.add_argument("--limit", "-n", type=count, default=limit, metavar="N", help=f"show at most N ({limit})")
     parser.add_argument("--after", metavar="CURSOR", help="go on behind an earlier page")
 
 
 def count(text: str) -> int:
-    """A whole number of one or more."""
+    """Return a whole number of one or more."""
     number = whole_number(text, below=2**63)
     if not number:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
@@ -169,7 +169,7 @@ def deadline(text: str) -> float:
 
 
 def store_named(args: argparse.Namespace) -> str:
-    """The store that a command line names."""
+    """Return the store named by a command line."""
     if args.store and args.store_option:
         raise UsageError("the store is named twice", "Give it as the first word or with --store.")
     named: str = args.store or args.store_option or os.environ.get(VARIABLE, "")
@@ -181,7 +181,7 @@ def store_named(args: argparse.Namespace) -> str:
 
 
 def path_of(named: str) -> str | None:
-    """The file that a store's name means, where it is plainly one: a path, or `sqlite:///` and a path as it is."""
+    """Return the file named by a store's name, if it plainly is one: a path, or `sqlite:///` and an unescaped path."""
     if "://" not in named:
         return named
     path = named.removeprefix("sqlite:///")
@@ -199,7 +199,7 @@ def open_named_store(args: argparse.Namespace, *, read_only: bool = True) -> Sto
 
 
 async def session_id_of(store: Store, given: str) -> str:
-    """The id of the one session that is named so, or whose id begins so."""
+    """Return the id of the one session with this id or this beginning of an id."""
     session = store.session(given)
     try:
         if await session.info() is not None:
@@ -220,7 +220,7 @@ async def session_id_of(store: Store, given: str) -> str:
 
 
 async def _refuse_unstored(store: Store, given: str) -> None:
-    """Refuse a session that has no record yet because a run is at its first turn."""
+    """Refuse a session without a record, because a run is at its first turn."""
     for status in ("running", "ready", "paused"):
         after: str | None = None
         while True:
@@ -237,12 +237,12 @@ async def _refuse_unstored(store: Store, given: str) -> None:
 
 
 async def session_of(store: Store, given: str) -> StoredSession:
-    """The one session that is named so, or whose id begins so."""
+    """Return the one session with this id or this beginning of an id."""
     return store.session(await session_id_of(store, given))
 
 
 async def run_id_of(store: Store, given: str) -> str:
-    """The id of the one saved run that is named so, or whose id begins so."""
+    """Return the id of the one saved run with this id or this beginning of an id."""
     found: list[str] = []
     after: str | None = None
     while True:
@@ -258,7 +258,7 @@ async def run_id_of(store: Store, given: str) -> str:
 
 
 def only_one(kind: str, given: str, found: Sequence[str], listing: str) -> str:
-    """The one id among those that begin so; raises what says that there is none, or which there are."""
+    """Return the one id with this beginning; raise an error that lists the candidates if there is not exactly one."""
     if not found:
         raise NotFoundError(f"there is no {kind}: {given!r}", f"See: {listing}")
     if len(found) > 1:
@@ -268,7 +268,7 @@ def only_one(kind: str, given: str, found: Sequence[str], listing: str) -> str:
 
 
 def whoever() -> str:
-    """Who uses this command line: the user's name and the host's."""
+    """Return the user of this command line: the user's name and the host's."""
     import getpass
     import socket
 

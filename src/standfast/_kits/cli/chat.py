@@ -1,8 +1,8 @@
 """`standfast chat`: talk to an agent in the terminal, with a conversation that outlives the terminal.
 
-Every turn is a run on a session of the store, so that whatever happens to this process, `--continue` goes on: with the
-conversation, with a call that waited for approval, or with a turn that was cut off. The loop of this program stands
-still while a person types; nothing is held then.
+Every turn is a run on a session of the store. After any end of this process, `--continue` resumes: the conversation, a
+call waiting for approval, or a turn that was cut off. The event loop of this program stops while a person types; no
+lease is held then.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class TerminalChat:
     """Ids of runs that were cut off or wait, oldest first."""
 
     async def close(self) -> None:
-        """Give back what was opened."""
+        """Close opened resources."""
         await self.session.close()
         await self.store.close()
 
@@ -125,7 +125,7 @@ async def _open_chat(args: argparse.Namespace, out: Output) -> TerminalChat:
 
 
 async def _latest(store: Store) -> str:
-    """The conversation that was changed last; one whose first turn was cut off has a run and no items yet."""
+    """Return the last changed conversation; if its first turn was cut off, it has a run and no items yet."""
     known = [(one.updated_at, one.session_id) for one in (await store.sessions(limit=1, details=False)).sessions]
     known += [(run.updated_at, run.session_id) for run in (await store.runs(limit=20)).runs if run.session_id]
     if not known:
@@ -137,7 +137,7 @@ async def _latest(store: Store) -> str:
 
 
 async def _agent(args: argparse.Namespace) -> tuple[Agent[Any], Any, Any]:
-    """The agent to talk to, where its models come from (None: from its own settings), and the model that runs here."""
+    """Return the agent, its model provider (None: from its own settings), and the local model."""
     from standfast._kits.cli.runs_resume import loaded_agent
     from standfast._src.agents.agent import Agent
 
@@ -192,7 +192,7 @@ def _talk(loop: asyncio.Runner, talk: TerminalChat, out: Output) -> None:
 
 
 def _try_step(out: Output, step: Callable[[*Ts], object], *given: *Ts) -> bool:
-    """Do one step; what goes wrong is said, and the talk goes on. Whether nothing did."""
+    """Do one step and print its error, if any: the talk continues. Return True without an error."""
     try:
         step(*given)
     except (EOFError, KeyboardInterrupt):
@@ -217,7 +217,7 @@ def _ask(out: Output, question: str) -> str | None:
 
 
 def _turn(loop: asyncio.Runner, talk: TerminalChat, out: Output, given: str | RunState[Any]) -> None:
-    """One turn: the answer as it comes, and a question for each call that needs a person."""
+    """Do one turn: print the answer as it arrives, and ask about each call that needs a person."""
     from standfast._src.runs.api.runner import Runner
 
     while True:
@@ -232,7 +232,7 @@ def _turn(loop: asyncio.Runner, talk: TerminalChat, out: Output, given: str | Ru
 
 
 def _goes_on(loop: asyncio.Runner, talk: TerminalChat, out: Output, run_id: str) -> None:
-    """Finish a run that an earlier process left: decide what waits, and let it go on."""
+    """Finish a run left by an earlier process: decide about its waiting calls, and resume it."""
     from standfast._src.runs.api.runner import Runner
 
     state = loop.run(Runner.load(talk.agent, run_id, session=talk.session))
@@ -256,7 +256,7 @@ def _settings(talk: TerminalChat) -> RunConfig:
 
 
 def _decide(state: RunState[Any], out: Output) -> None:
-    """Ask about each call that waits. Whatever is no clear yes rejects it; leaving keeps the question for later."""
+    """Ask about each waiting call. Any answer but a clear yes rejects it; leaving keeps the question for later."""
     for call in state.get_interruptions():
         what = "may have run before a crash" if call.reason == "unknown" else "needs your approval"
         out.line(f"[{call.tool_name} {'; '.join(describe_arguments(call))} {what}]")
@@ -277,7 +277,7 @@ def _decide(state: RunState[Any], out: Output) -> None:
 async def _run_and_show(
     start: Callable[P, RunResultStreaming | Awaitable[RunResultStreaming]], *given: P.args, **options: P.kwargs
 ) -> RunResultStreaming:
-    """Start a streamed run and show it. The first Ctrl-C stops the turn in order, the second leaves; then None."""
+    """Start a streamed run and show it. The first Ctrl-C stops the turn in order; the second leaves with None."""
     import inspect
 
     started = start(*given, **options)
@@ -310,7 +310,7 @@ async def _run_and_show(
 
 
 class _Shown:
-    """What a stream of events looks like in a terminal: words as they come, calls and their outputs on lines."""
+    """Display of a stream of events in a terminal: words as they arrive, calls and their outputs on lines."""
 
     def __init__(self) -> None:
         self._in_line = False
@@ -330,7 +330,7 @@ class _Shown:
                 self._line(f"[{event.item.target_agent.name} goes on]")
 
     def end(self) -> None:
-        """End the line that words stand on."""
+        """End the line of words."""
         if self._in_line:
             self._write("\n")
             self._in_line = False
@@ -382,7 +382,7 @@ async def _history(talk: TerminalChat, out: Output) -> None:
 
 
 async def _undo(talk: TerminalChat, out: Output) -> None:
-    """Take back what the last run wrote, in one step; foreign items are taken one by one."""
+    """Remove the last run's items, in one step; foreign items are removed one by one."""
     page = await talk.session.records(limit=1)
     if not page.records:
         out.note("There is nothing to take back.")

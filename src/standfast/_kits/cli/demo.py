@@ -1,9 +1,9 @@
-"""`standfast demo`: a conversation that holds, while the process that writes it is killed again and again.
+"""`standfast demo`: a conversation stays whole while its writing process is killed again and again.
 
 A child process writes a conversation to an SQLite file in a folder of its own, turn after turn, and is killed with
-SIGKILL while it writes one. Each time this process looks at what is left, offers the torn turn again, and goes on. It
-needs no key, no server and no network, and every kill is real: a round in which the child finished its write first does
-not count.
+SIGKILL during a write. Each time this process examines the file, offers the torn turn again, and continues. It needs no
+key, no server and no network, and every kill is real: a round in which the child finished its write first does not
+count.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ITEMS_PER_TURN = len(turn(0))
 
 
 async def write_turns(path: str) -> None:
-    """Continue the conversation where the store says it is, for ever, telling each begin and each acknowledgement."""
+    """Continue the stored conversation for ever, and report each begin and each acknowledgement."""
     session = SQLiteSession("trip", path)
     number = await session.accepted(WRITER) // ITEMS_PER_TURN
     while True:
@@ -75,7 +75,9 @@ def _tell(what: str, number: int) -> None:
 
 
 def kill_inside_a_write(path: Path) -> tuple[int, int]:
-    """Let a child write and kill it between a begin and its acknowledgement: the pid, and the turn it was writing."""
+    """Let a child write, and kill it between a begin and its acknowledgement; return the pid and the number of the
+    turn.
+    """
     while True:
         child = subprocess.Popen(
             [sys.executable, "-m", "standfast._kits.cli.demo", str(path)], stdout=subprocess.PIPE, text=True
@@ -96,7 +98,7 @@ def kill_inside_a_write(path: Path) -> tuple[int, int]:
 
 
 async def look(path: Path, killed_in: int) -> str:
-    """Check what a new process finds, offer the torn turn again (twice), and check that it is there once."""
+    """Check the state found by a new process, offer the torn turn again (twice), and check that it is stored once."""
     session = SQLiteSession("trip", path)
     found = await session.get_items()
     whole = [item for number in range(killed_in) for item in turn(number)]
@@ -110,7 +112,7 @@ async def look(path: Path, killed_in: int) -> str:
 
 
 async def finish(path: Path, out: Output) -> int:
-    """Go on with the conversation in this process, as if nothing had happened; how many items it has."""
+    """Continue the conversation in this process, without regard to the kills; return the number of its items."""
 
     async def say(role: str, content: str) -> None:
         await session.add_items([{"role": role, "content": content}])

@@ -30,7 +30,7 @@ def roll(dice: int) -> str:
 
 @function_tool(needs_approval=True)
 def pay(amount: int, to: str) -> str:
-    """Pay somebody. Nothing is really paid."""
+    """Pay a person. Nothing is really paid."""
     return f"paid {amount} to {to}"
 
 

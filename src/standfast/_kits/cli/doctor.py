@@ -1,4 +1,4 @@
-"""`standfast doctor`: what is wrong with a store, mending it with an undo file, and `standfast doctor undo FILE`."""
+"""`standfast doctor`: examine a store, mend it with an undo file, and `standfast doctor undo FILE`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 async def doctor(args: argparse.Namespace, out: Output) -> int:
-    """Examine a store, mend it if asked to, or undo that."""
+    """Examine a store, mend it if requested, or undo a mending."""
     words = list(args.words)
     if words[:1] == ["undo"]:
         return await _undo(args, words[1:], out)

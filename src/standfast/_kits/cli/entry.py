@@ -1,7 +1,7 @@
-"""The entry of the command `standfast`: which groups of commands there are, and what becomes of each ending.
+"""Entry point of the command `standfast`: the groups of commands, and the handling of each ending.
 
-`standfast --help` answers from the table below and imports nothing more, because it is asked often and must be fast. A
-group's module is imported when one of its commands is used, and the libraries of a store when that store is opened.
+`standfast --help` answers from the table below and imports nothing more, because it is used often and must be fast. A
+group's module is imported when one of its commands is used, and the libraries of a store when the store is opened.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def overview() -> str:
-    """What `standfast --help` says."""
+    """Return the text of `standfast --help`."""
     return HEAD + "".join(f"  {name:<10} {help}\n" for name, (_, help) in GROUPS.items()) + TAIL
 
 
@@ -125,7 +125,7 @@ def _name_store(args: argparse.Namespace) -> str:
 
 
 def _report_error(error: BaseException, out: Output) -> int:
-    """Say on the error stream what happened and what to do about it; the exit code."""
+    """Print an error and its remedy on the error stream; return the exit code."""
     from standfast._kits.operators import exit_codes
 
     ending = exit_codes.ending_of(error)

@@ -1,4 +1,4 @@
-"""How times, numbers, items and calls are written for people, and what they are in JSON."""
+"""Formatting of times, numbers, items and calls, for people and in JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def span(seconds: float) -> str:
 
 
 def age(at: datetime | None, now: datetime | None = None) -> str:
-    """How long ago: "2 min ago"; of a time that is still to come, "in 2 min"."""
+    """Return the age of a time: "2 min ago"; for a future time "in 2 min"."""
     if at is None:
         return "–"
     seconds = ((now or datetime.now(UTC)) - at).total_seconds()
@@ -41,7 +41,7 @@ def when(at: datetime | None) -> str:
 
 
 def number(value: int | None) -> str:
-    """A number with its thousands apart."""
+    """Return a number with separated thousands."""
     return "–" if value is None else f"{value:,}"
 
 
@@ -54,7 +54,7 @@ def several(count: int, one: str, many: str = "") -> str:
 
 
 def speaker(item: Item | None) -> str:
-    """Who an item is from: a role, or what kind of thing it is."""
+    """Return the author of an item: a role, or its kind."""
     if item is None:
         return "corrupt"
     kind = str(item.get("type") or "message")
@@ -64,7 +64,7 @@ def speaker(item: Item | None) -> str:
 
 
 def words_in(item: Item | None, fault: str | None = None) -> str:
-    """What an item says: a call as its tool and arguments, everything else by its words."""
+    """Return the words of an item: for a call its tool and arguments, else its text."""
     if item is None:
         return fault or "this record cannot be read"
     if item.get("type") == "function_call":
@@ -124,10 +124,10 @@ def usage_fields(usage: Usage) -> dict[str, int]:
 
 
 def tokens(usage: Mapping[str, int]) -> str:
-    """What something cost, in a few words, from its fields in JSON."""
+    """Return a cost in a few words, from its fields in JSON."""
     return f"{several(usage['total_tokens'], 'token')} in {several(usage['requests'], 'request')}"
 
 
 def one_line(value: object) -> str:
-    """Any value of a run on one line: a text as it is, everything else as JSON."""
+    """Return any value of a run on one line: a text unchanged, any other value as JSON."""
     return " ".join((value if isinstance(value, str) else json_text(value)).split())

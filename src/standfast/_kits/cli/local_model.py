@@ -1,7 +1,7 @@
-"""A model from a `.gguf` file, for `standfast chat --local`: llama.cpp in this process, asked over HTTP like any other.
+"""Model from a `.gguf` file, for `standfast chat --local`: llama.cpp in this process, used over HTTP like any other.
 
-The server listens on this computer alone, on a port that is free, and wants a key that only this process knows: what
-listens on a computer can be asked by every page that is open in its browser.
+The server listens on this computer only, on a free port, and requires a key known to this process only: every page open
+in a browser can send requests to a local port.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAGIC = b"GGUF"
 
 
 class LocalModel(NamedTuple):
-    """A model that answers in this process, for as long as `server` is referred to."""
+    """Model in this process, alive as long as `server` is referenced."""
 
     name: str
     base_url: str
@@ -33,7 +33,7 @@ class LocalModel(NamedTuple):
 
 
 def weights(given: str) -> Path:
-    """The file that was named, or the weights that are installed where none was."""
+    """Return the named file, or the installed weights if none was named."""
     if not given:
         return _find_installed_weights()
     path = Path(given)

@@ -1,8 +1,8 @@
-"""What a command prints: tables and trees for people, JSON lines for programs, progress and questions beside it.
+"""Output of a command: tables and trees for people, JSON lines for programs, progress and questions beside them.
 
 Results go to standard output; notes, progress, questions and errors to the error stream, so that a pipe carries results
-only. Every text that is printed goes through `safe`: where it comes from does not matter. On a terminal a table has a
-heading and is cut to its width; in a pipe it is one line for each record, its cells apart by tabs and whole.
+only. Every printed text goes through `safe`, from any source. On a terminal a table has a heading and is cut to the
+terminal's width; in a pipe each record is one whole line with its cells separated by tabs.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ INTERRUPT_LOOK_S = 0.25
 
 
 def as_shown(value: object) -> str:
-    """A value for people; a dash where there is none."""
+    """Return a value for people; a dash for None."""
     return "–" if value is None else str(value)
 
 
 def as_plain(value: object) -> str:
-    """A value in a pipe: a time as ISO 8601 has it, to the microsecond, and nothing where there is none."""
+    """Return a value for a pipe: a time in ISO 8601 to the microsecond, and an empty text for None."""
     if value is None:
         return ""
     return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else str(value)
 
 
 class Column(NamedTuple):  # not a dataclass: that is slow to import, and a listing of everything waits for it
-    """One column of a table: its heading, which value of a row it shows ("": the row), and how."""
+    """Column of a table: its heading, the shown value of a row ("": the row), and the formatting."""
 
     title: str
     key: str
@@ -59,25 +59,25 @@ class Column(NamedTuple):  # not a dataclass: that is slow to import, and a list
     """Whether it is the one that is cut when the terminal is narrow."""
 
     def value_in(self, row: Row) -> Any:
-        """What of a row it shows."""
+        """Return the shown value of a row."""
         return row.get(self.key) if self.key else row
 
 
 class Node:
-    """A line of a tree, and what hangs below it."""
+    """Line of a tree, and the lines below it."""
 
     def __init__(self, text: str, below: Sequence[Node] = ()) -> None:
         self.text, self.below = text, list(below)
 
     def add(self, text: str) -> Node:
-        """Hang a line below this one."""
+        """Add a line below this one."""
         node = Node(text)
         self.below.append(node)
         return node
 
 
 class Output:
-    """Where a command prints. `changes`: it does not stop halfway because whoever read its output has gone."""
+    """Destination of a command's output. `changes`: the command does not stop halfway because the reader has gone."""
 
     def __init__(
         self,
@@ -105,11 +105,11 @@ class Output:
     # --- results -----------------------------------------------------------------------------------------------------
 
     def record(self, schema: str, fields: Row) -> None:
-        """One JSON object on a line, under the name and version of its schema ("standfast.session/1")."""
+        """Print one JSON object on a line, under the name and version of its schema ("standfast.session/1")."""
         self._write(json_line({"schema": schema, **fields}))
 
     def line(self, text: str = "") -> None:
-        """One line for people."""
+        """Print one line for people."""
         self._write(safe(text))
 
     def text(self, text: str, indent: str = "") -> None:
@@ -141,12 +141,12 @@ class Output:
         return len(cells)
 
     def cells(self, texts: Sequence[str]) -> None:
-        """One row of a table whose other rows are still to come: cut to the terminal, whole in a pipe."""
+        """Print one row of an unfinished table: cut to the terminal, whole in a pipe."""
         row = [safe(text) for text in texts]
         self._write(shorten("  ".join(row), self.width) if self.is_terminal else "\t".join(row))
 
     def tree(self, root: Node) -> None:
-        """A line, and below it what belongs to it."""
+        """Print a line and the lines below it."""
         self._write(safe(root.text))
         for text in _branches(root.below, ""):
             self._write(text)
@@ -154,12 +154,12 @@ class Output:
     # --- beside them -------------------------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """Something for people that is no result: where the next page begins, what was left out."""
+        """Print a remark beside the results: the beginning of the next page, or omitted parts."""
         if not self.as_json:
             self._write_error_line(safe(text))
 
     def page(self, after: str | None, note: str = "") -> None:
-        """Where the next page begins, None if this was the last: for people a note, for programs the last record."""
+        """Print the beginning of the next page (None: there is none): for people a note, for programs the last record."""
         if after is not None:
             if self.as_json:
                 self.record("standfast.page/1", {"after": after})
@@ -180,7 +180,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Progress]:
-        """Show how far a long work has come, where a person sees the error stream; otherwise it shows nothing."""
+        """Show the progress of long work if a person sees the error stream; otherwise show nothing."""
         self._progress = Progress(safe(what), total, self._stderr if self.shows_progress else None, self._wait_line)
         try:
             with self.waiting_for(what):
@@ -248,13 +248,13 @@ class Output:
 
     @property
     def width(self) -> int:
-        """How many columns the terminal has ($COLUMNS counts first)."""
+        """Width of the terminal in columns ($COLUMNS counts first)."""
         from shutil import get_terminal_size
 
         return max(20, get_terminal_size((100, 24)).columns)
 
     def flush(self) -> None:
-        """Write what is still buffered."""
+        """Write buffered output."""
         if not self._is_closed:
             self._tolerate_closed_pipe(self._stdout.flush)
 
@@ -293,7 +293,7 @@ class Output:
 
 
 class Progress:
-    """How far a long work has come, on one line that is written over."""
+    """Progress of long work, on one line that is overwritten."""
 
     def __init__(self, what: str, total: int | None, stream: TextIO | None, wait_line: WaitLine | None = None) -> None:
         self.what, self.total, self.done = what, total, 0
@@ -327,12 +327,12 @@ class Progress:
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """A value on one line of JSON in ASCII: nothing in it can act on a terminal."""
+    """Return a value on one line of JSON in ASCII: nothing in it can act on a terminal."""
     return json_text(value, ascii_only=True).replace("\x7f", "\\u007f")
 
 
 def json_text(value: object, *, ascii_only: bool = False) -> str:
-    """A value of JSON, times, tuples and bytes as text. What is shown to people is made safe where it is printed."""
+    """Return a value as JSON, with times, tuples and bytes as text. Printing makes it safe for people."""
     import json
 
     return json.dumps(value, default=_as_json, ensure_ascii=ascii_only, separators=(", ", ": "))
@@ -378,7 +378,7 @@ def _pad_row(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int
 def _rich_table(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Sequence[int], width: int
 ) -> list[str] | None:
-    """The table as the extra `cli` shows it; None where that is not installed."""
+    """Return the table as formatted by the extra `cli`; None without this extra."""
     try:
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
@@ -408,7 +408,7 @@ def _branches(nodes: Sequence[Node], indent: str) -> Iterator[str]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a read that blocks: an event loop would only cancel its task, which never gets to run."""
+    """Let Ctrl-C end a blocking read: an event loop would only cancel its task, which never gets to run."""
     import signal
     import threading
 

@@ -1,4 +1,4 @@
-"""Results that come in pages: printed as they come in a pipe, gathered into one table on a terminal."""
+"""Results in pages: printed at once in a pipe, collected into one table on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from standfast._kits.cli.output import Column, Output, Row
 
 
 class Rows(NamedTuple):
-    """Some rows, and where the next begin; None if these are the last."""
+    """Rows, and the beginning of the next ones; None on the last page."""
 
     rows: Sequence[Row]
     after: str | None

@@ -1,4 +1,4 @@
-"""A pipe whose reader has gone."""
+"""Handling of a pipe without a reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def point_nowhere(stream: TextIO) -> None:
-    """Let what is still buffered go nowhere, so that Python does not complain of the closed pipe as it ends."""
+    """Discard buffered output, so that Python does not complain about the closed pipe at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -1,4 +1,4 @@
-"""`standfast runs`: the word, and the modules whose commands hang below it."""
+"""`standfast runs`: the group, and the modules of its commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PARTS = (runs_show, runs_decide, runs_resume)
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add `runs` and everything below it."""
+    """Add `runs` and all commands below it."""
     below = group(commands, "runs", "saved runs: look, decide, resume, give up, forget")
     for part in PARTS:
         part.add(below)

@@ -1,7 +1,7 @@
-"""`standfast runs approve`, `reject`, `cancel`, `unlock` and `prune`: what a person decides about saved runs.
+"""`standfast runs approve`, `reject`, `cancel`, `unlock` and `prune`: decisions of a person about saved runs.
 
-None of it needs the agents. A decision stands once it is made, so it is shown with its arguments and asked before it is
-saved, and what is saved is bound to what was shown.
+No decision needs the agents. A decision is final, so the call is shown with its arguments and confirmed before the
+decision is saved, and the saved decision is bound to the shown call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add the commands that decide."""
+    """Add the commands for decisions."""
     approve = command(commands, "approve", approve_call, "let a call that waits run", changes=True, asks=True)
     reject = command(commands, "reject", reject_call, "keep a call that waits from running", changes=True, asks=True)
     for parser in (approve, reject):
@@ -72,7 +72,7 @@ def _add_by(parser: Parser) -> None:
 
 
 def name(text: str) -> str:
-    """Somebody's name."""
+    """Return a person's name."""
     if not text.strip():
         raise argparse.ArgumentTypeError("an empty name says nobody")
     return text
@@ -82,12 +82,12 @@ def name(text: str) -> str:
 
 
 async def approve_call(args: argparse.Namespace, out: Output) -> int:
-    """Let a call that waits run, when a worker resumes its run."""
+    """Approve a waiting call, to run when a worker resumes its run."""
     return await _decide(args, out, approve=True)
 
 
 async def reject_call(args: argparse.Namespace, out: Output) -> int:
-    """Keep a call that waits from running; the model is told."""
+    """Reject a waiting call; the model is informed."""
     return await _decide(args, out, approve=False)
 
 
@@ -139,7 +139,7 @@ async def _release(store: Store, view: RunView, args: argparse.Namespace, out: O
 
 
 async def hold_runs(args: argparse.Namespace, out: Output) -> int:
-    """Make runs wait for a person: those of a store that was put back to an earlier time."""
+    """Make runs wait for a person: those of a store restored to an earlier time."""
     by = args.by or whoever()
     (word,) = take_words(args)
     if args.all == (word is not None):
@@ -179,7 +179,7 @@ def _only_waiting(view: RunView) -> CallView:
 
 
 def call_of(view: RunView, given: str) -> CallView:
-    """The one call of a run that is named so, or whose id begins so."""
+    """Return the one call of a run with this id or this beginning of an id."""
     calls = {call.call_id: call for call in view.calls}
     if given in calls:
         return calls[given]
@@ -191,7 +191,7 @@ def call_of(view: RunView, given: str) -> CallView:
 
 
 async def cancel_run(args: argparse.Namespace, out: Output) -> int:
-    """Give a saved run up: what waits is rejected, and its turn is stored whole."""
+    """Give a saved run up: waiting calls are rejected, and its turn is stored whole."""
     by = args.by or whoever()
     async with open_named_store(args, read_only=False) as store:
         view = await store.run(await run_id_of(store, args.run_id))
@@ -210,7 +210,7 @@ async def cancel_run(args: argparse.Namespace, out: Output) -> int:
 
 
 async def unlock_session(args: argparse.Namespace, out: Output) -> int:
-    """Take a session's lease away from whoever holds it."""
+    """Take a session's lease away from its holder."""
     async with open_named_store(args, read_only=False) as store:
         if args.is_session:
             session_id = await session_id_of(store, args.run_id)

@@ -1,4 +1,4 @@
-"""`standfast runs resume`: go on with a saved run, with the agents of a program that is named."""
+"""`standfast runs resume`: resume a saved run, with the agents of a named program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add(commands: Commands[Parser]) -> None:
 
 
 async def resume_run(args: argparse.Namespace, out: Output) -> int:
-    """Take a saved run and go on with it, until it ends or waits again."""
+    """Claim a saved run and resume it, until it ends or waits again."""
     from standfast._src.runs.api.runner import Runner
 
     agent = await loaded_agent(args.agent)
@@ -76,7 +76,7 @@ async def resume_run(args: argparse.Namespace, out: Output) -> int:
 
 
 async def loaded_agent(named: str) -> Agent[Any]:
-    """The agent that MODULE:NAME names, or that the function of that name makes. Modules are looked for here first."""
+    """Return the agent named by MODULE:NAME, or made by the function of that name. The current folder comes first."""
     from standfast._src.agents.agent import Agent
 
     module_name, separator, attribute = named.partition(":")

@@ -48,7 +48,7 @@ PAGE = 256
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add the commands that look."""
+    """Add the commands for looking."""
     ls = command(commands, "ls", list_runs, "saved runs, newest change first")
     add_page(ls, 50)
     ls.add_argument("--all", action="store_true", help="all of them, however many")
@@ -110,7 +110,7 @@ def _summary_fields(run: RunSummary) -> dict[str, Any]:
 
 
 async def show_run(args: argparse.Namespace, out: Output) -> int:
-    """Show a run as a tree: what it was asked, its turns, its calls and what became of each."""
+    """Show a run as a tree: its input, its turns, its calls and their outcomes."""
     async with open_named_store(args) as store:
         view = await store.run(await run_id_of(store, args.run_id))
     if out.as_json:
@@ -132,7 +132,7 @@ async def show_run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _next_step(args: argparse.Namespace, view: RunView) -> str:
-    """Say what to do about a running run, by the state of its worker."""
+    """Return advice about a running run, by the state of its worker."""
     resume, store = resume_command(store_named(args), view.run_id), store_named(args)
     cancel = store_command("runs cancel", store, view.run_id)
     if view.worker is None:
@@ -200,7 +200,7 @@ def run_fields(view: RunView) -> dict[str, Any]:
 
 
 def tree_of(view: RunView) -> Node:
-    """A run as people see it."""
+    """Return a run as a tree for people."""
     where = "no session" if view.session_id is None else f"session {view.session_id}"
     root = Node(
         f"run {view.run_id}  {view.status}, {age(view.updated_at)} · agent {view.agent or '–'} · {where} · "
@@ -253,7 +253,7 @@ def _call_node(call: CallView, view: RunView) -> Node:
 
 
 async def show_result(args: argparse.Namespace, out: Output) -> int:
-    """Print what a run that has ended gave: its output as it is, or as JSON where it is no text."""
+    """Print the output of an ended run, unchanged if it is a text, else as JSON."""
     async with open_named_store(args) as store:
         view = await store.run(await run_id_of(store, args.run_id))
     if view.status in OPEN:

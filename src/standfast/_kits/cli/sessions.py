@@ -1,4 +1,4 @@
-"""`standfast sessions`: the word, and the modules whose commands hang below it."""
+"""`standfast sessions`: the group, and the modules of its commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTS = (sessions_show, sessions_change, sessions_transfer)
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add `sessions` and everything below it."""
+    """Add `sessions` and all commands below it."""
     below = group(commands, "sessions", "conversations: look, search, fork, undo, move, remove")
     for part in PARTS:
         part.add(below)

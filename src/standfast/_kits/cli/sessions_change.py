@@ -1,4 +1,4 @@
-"""`standfast sessions fork`, `undo` and `rm`: what changes conversations, and what is said before it does."""
+"""`standfast sessions fork`, `undo` and `rm`: changes of conversations, and the questions before them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STAYS = (
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add the commands that change sessions."""
+    """Add the commands for changing sessions."""
     fork = command(commands, "fork", fork_session, "a new session that continues from a point of another", changes=True)
     fork.add_argument("session", metavar="SESSION")
     fork.add_argument("new", metavar="NEW", help="the id of the new session, which must be empty")
@@ -96,7 +96,7 @@ GENERATIONS = (
 
 
 async def undo_session(args: argparse.Namespace, out: Output) -> int:
-    """Put a kept generation back where its replacement stands; that becomes a generation itself."""
+    """Restore a kept generation in place of its replacement, which becomes a generation."""
     async with open_named_store(args, read_only=args.list) as store:
         session_id = await session_id_of(store, args.session)
         session = store.session(session_id)
@@ -135,7 +135,7 @@ async def undo_session(args: argparse.Namespace, out: Output) -> int:
 
 
 async def _generation(store: Store, session_id: str, given: str) -> Generation:
-    """The one kept generation that is named so, or whose id begins so."""
+    """Return the one kept generation with this id or this beginning of an id."""
     from standfast._kits.cli.arguments import only_one
 
     session = store.session(session_id)
@@ -153,7 +153,7 @@ async def _generation(store: Store, session_id: str, given: str) -> Generation:
 
 
 async def remove_session(args: argparse.Namespace, out: Output) -> int:
-    """Remove everything that is stored for a session, once somebody has agreed to it."""
+    """Remove everything stored for a session, after a person's confirmation."""
     async with open_named_store(args, read_only=False) as store:
         session_id = await session_id_of(store, args.session)
         if out.yes and session_id != args.session:

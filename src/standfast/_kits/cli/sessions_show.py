@@ -54,7 +54,7 @@ CHOICES = 10
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add the commands that look."""
+    """Add the commands for looking."""
     ls = command(commands, "ls", list_sessions, "sessions, newest change first")
     add_page(ls, 50)
     ls.add_argument("--all", action="store_true", help="all of them, however many")
@@ -111,7 +111,7 @@ COLUMNS = (
 
 
 def list_sessions(args: argparse.Namespace, out: Output) -> int | Coroutine[Any, Any, int]:
-    """List sessions: a page, or all of them; those of a whole file in a pipe as SQLite itself writes them."""
+    """List sessions: a page, or all of them; the sessions of a whole file in a pipe by SQLite itself."""
     is_plain = not (out.as_json or out.is_terminal or args.prefix or args.waiting or args.since or args.after)
     path = path_of(store_named(args)) if args.all and args.brief and is_plain else None
     if path is not None:
@@ -136,7 +136,7 @@ async def _list(args: argparse.Namespace, out: Output) -> int:
 
 
 async def _list_pages(store: Store, args: argparse.Namespace) -> AsyncIterator[Rows]:
-    """Pages of what was asked for, and where the next begins."""
+    """Yield the requested pages, each with the beginning of the next one."""
     since = None if args.since is None else datetime.now(UTC) - timedelta(seconds=args.since)
     after, left = args.after, args.limit
     while True:
@@ -191,7 +191,7 @@ RECORDS = (
 
 
 async def show_session(args: argparse.Namespace, out: Output) -> int:
-    """Show what a session is, and a page of its records."""
+    """Show the facts about a session, and a page of its records."""
     (word,) = take_words(args)
     async with open_named_store(args) as store:
         session_id = await _choose_session(store, out) if word is None else await session_id_of(store, word)
@@ -238,7 +238,7 @@ async def _choose_session(store: Store, out: Output) -> str:
 
 
 async def _facts(store: Store, session: StoredSession) -> dict[str, Any]:
-    """What is known of a session besides its records, in JSON (`standfast.session/1`)."""
+    """Return the facts about a session besides its records, in JSON (`standfast.session/1`)."""
     from standfast._src.sessions.records import sum_usages
 
     summary = await store.summary(session.session_id)
@@ -320,7 +320,7 @@ async def _follow(session: StoredSession, after: str, limit: int, out: Output) -
 
 
 def _show_lines(session_id: str, records: list[Record], out: Output) -> None:
-    """Records one by one, each on a line as soon as it is there: a table would have to know them all."""
+    """Print records one by one, each at once: a table would need all of them first."""
     for record in records:
         if out.as_json:
             out.record(RECORD, record_fields(session_id, record))
@@ -371,7 +371,7 @@ async def _search_pages(where: StoredSession | Store, text: str, after: str | No
 
 
 async def show_stats(args: argparse.Namespace, out: Output) -> int:
-    """Count what a store or a session holds, and sum what it has cost."""
+    """Count the contents of a store or a session, and sum the costs."""
     async with open_named_store(args) as store:
         if args.session is None:
             facts = await _store_stats(store)

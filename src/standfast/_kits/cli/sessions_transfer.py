@@ -29,7 +29,7 @@ WAIT_S = 15.0
 
 
 def add(commands: Commands[Parser]) -> None:
-    """Add the commands that move sessions."""
+    """Add the commands for moving sessions."""
     export = command(commands, "export", export_session, "write a session to a file, whole", changes=True,
                      description=EXPORT)  # fmt: skip
     export.add_argument("session", metavar="SESSION")
@@ -75,7 +75,7 @@ COPY = (
 
 
 def add_move(parser: Parser) -> None:
-    """Whether runs that have not ended go with their session."""
+    """Add the option to move unfinished runs with their session."""
     parser.add_argument(
         "--move", action="store_true", help="close runs that have not ended here, so that they go on there"
     )
@@ -85,12 +85,12 @@ def add_move(parser: Parser) -> None:
 
 
 def add_key(parser: Parser, help: str) -> None:
-    """Which key signs a file, or has signed it. Not as a word: everyone on the machine can read those."""
+    """Add the option for the key of a signed file. The key is not a word: everyone on the machine can read those."""
     parser.add_argument("--key-file", metavar="FILE", help=help)
 
 
 def _key(args: argparse.Namespace) -> bytes | None:
-    """The key that the command line names; line ends behind it are an editor's."""
+    """Return the key named by the command line, without line ends added by an editor."""
     if args.key_file is None:
         return None
     try:
@@ -132,7 +132,7 @@ async def export_session(args: argparse.Namespace, out: Output) -> int:
 
 
 async def _describe_export(store: Store, session_id: str, args: argparse.Namespace) -> str:
-    """Say what takes time in an export: reading, or the holder of a session whose runs are to be moved."""
+    """Return the reason why an export takes time: reading, or the holder of a session with runs to be moved."""
     session = store.session(session_id)
     try:
         holder = await session.holder() if args.move else None
@@ -256,7 +256,7 @@ def _report_copies(report: SessionsCopied, out: Output) -> int:
 
 
 def _only(error: StandfastError) -> BaseException:
-    """What ends the command where the one session that was asked for was refused: its own error, for its exit code."""
+    """Return the error that ends the command if the one requested session was refused: its own, for its exit code."""
     return error if code_of(error) != DONE else RefusedError(error.what, error.remedy)
 
 

@@ -54,7 +54,7 @@ def _report(text: str) -> Path:
 
 
 async def verify(args: argparse.Namespace, out: Output) -> int:
-    """Say what will be written, ask, make the checks, and show what was seen; FOUND if a clause is broken."""
+    """Announce the writes, ask, make the checks, and show the results; FOUND if a clause is broken."""
     from dataclasses import replace
 
     from standfast._kits.verifying.verify_store import AMOUNT, plan_verification, verify_store

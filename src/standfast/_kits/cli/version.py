@@ -1,4 +1,4 @@
-"""`standfast version`: which release this is, and what it finds installed."""
+"""`standfast version`: this release, and the installed extras."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The line that tells a person at a terminal what a command waits for, and for how long.
+"""Line on a terminal with the reason and the time of a command's wait.
 
-A thread draws it: a command that waits may hold its event loop, in a library or in SQLite. Everything else that writes
-to the terminal takes the line away first (`clear`); it comes back after a moment without output.
+A thread draws it: a waiting command may hold its event loop, in a library or in SQLite. Any other output to the
+terminal removes the line first (`clear`); it comes back after a moment without output.
 """
 
 from __future__ import annotations
