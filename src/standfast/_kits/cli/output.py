@@ -159,7 +159,7 @@ class Output:
             self._write_error_line(safe(text))
 
     def page(self, after: str | None, note: str = "") -> None:
-        """Print the beginning of the next page (None: there is none): for people a note, for programs the last record."""
+        """Print the beginning of the next page (None: no more): for people a note, for programs the last record."""
         if after is not None:
             if self.as_json:
                 self.record("standfast.page/1", {"after": after})

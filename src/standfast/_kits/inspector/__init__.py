@@ -1,5 +1,5 @@
-"""A page on which people see what their agents said, did and cost: one store, nothing loaded from elsewhere.
+"""Web page of a store: the words, acts and costs of its agents, without anything loaded from elsewhere.
 
-`app.make_app` is the web application, `gate.Gate` decides who may ask it anything, `watching.Watching` looks for what
-is new on behalf of every open page, `shown` turns what a store holds into what the page shows, `serving.serve` runs it.
+`app.make_app` is the web application, `access_control.Gate` checks every request, `changes.Watching` polls for news for
+all open pages, `json_views` converts stored values for the page, `serving.serve` runs the server.
 """

@@ -1,12 +1,12 @@
-"""Who may ask the inspector anything: this computer's own browser, with the token, on a page of ours.
+"""Access control of the inspector: only this computer's own browser, with the token, on a page of ours.
 
-A page on localhost can be asked by any web page that the person has open. So every request, reads included, must name
-a host that is ours (else a foreign name that was pointed at 127.0.0.1 could read everything), must not come from a
-page of another origin, and must carry the token in a header. Only the page itself, which holds nothing of a store, is
-sent without: a browser that opens an address sends no header. There is no cookie, because cookies know no ports: a
-browser gives them to every other server of this computer. What changes something must also be switched on, and be sent
-as JSON with a header of ours: a form or a plain-text request of another page needs no consent of the browser's, this
-does."""
+Any web page open in a browser can send requests to localhost. So every request, reads included, must name a host of
+ours (else a foreign name pointed at 127.0.0.1 could read everything), must not come from a page of another origin, and
+must carry the token in a header. Only the page itself, which holds nothing of a store, is sent without: a browser that
+opens an address sends no header. There is no cookie, because cookies ignore ports: a browser sends them to every other
+server of this computer. A change must also be switched on, and be sent as JSON with a header of ours: a form or a
+plain-text request of another page needs no consent of the browser's, this does.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Rules:
-    """What the gate goes by. `hosts` are the values of the Host header that are ours, ports included."""
+    """Rules of the gate. `hosts` are the accepted values of the Host header, ports included."""
 
     token: str
     hosts: frozenset[str]
@@ -44,7 +44,7 @@ class Rules:
 
 
 def our_hosts(port: int, *others: str) -> frozenset[str]:
-    """The Host headers of a server on this port of this computer, and of the other names it is known by."""
+    """Return the Host headers of a server on this port of this computer, and of its other names."""
     return frozenset({f"{name}:{port}" for name in LOOPBACK} | {name.lower() for name in others})
 
 
@@ -57,13 +57,13 @@ class RequestRefused(Exception):
 
 
 class Gate:
-    """The middleware around everything; `open_paths` are those of the page itself, which needs no token."""
+    """Middleware around the application; `open_paths` are the paths of the page itself, sent without a token."""
 
     def __init__(self, app: ASGIApp, rules: Rules, *, open_paths: Iterable[str] = ()) -> None:
         self.app, self.rules, self.open_paths = app, rules, frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, answer it, or refuse it."""
+        """Pass a request on, answer it, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -116,7 +116,7 @@ class Gate:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen at can be reached from this computer only."""
+    """Return True if an address for listening can be reached from this computer only."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -1,7 +1,8 @@
-"""The inspector as a web application: a page, and what it asks for.
+"""Web application of the inspector: a page, and the requests of the page.
 
-Session ids are data and may hold anything, so they are never part of a path. Whatever fails is answered in words,
-with a remedy, and nothing half done."""
+Session ids are data with any content, so they are never part of a path. A failure is answered in words with a remedy,
+and leaves nothing half done.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
-    """The application over an open store; `who` is stored with whatever is changed on the page."""
+    """Return the application over an open store; `who` is stored with every change made on the page."""
     inspector = Inspector(store, rules, who)
 
     @asynccontextmanager
@@ -168,7 +169,7 @@ class Inspector:
         )
 
     async def record(self, request: Request) -> Response:
-        """One record whole, however long it is."""
+        """Return one whole record of any length."""
         cursor = _require_param(request, "cursor")
         async with self._session(request) as session:
             page = await session.records(before=cursor, limit=1)
@@ -244,7 +245,7 @@ class Inspector:
         return _json({"runs": [json_views.run_line(one) for one in found.runs], "after": found.after})
 
     async def run(self, request: Request) -> Response:
-        """One saved run, with its timeline."""
+        """Return one saved run, with its timeline."""
         view = await self.store.run(_require_param(request, "run"))
         records: list[Record] = []
         kept: RunUsage | None = None
@@ -270,7 +271,7 @@ class Inspector:
         )
 
     async def search(self, request: Request) -> Response:
-        """Records that hold these words, in all sessions."""
+        """Return records with these words, in all sessions."""
         found = await self.store.search(_require_param(request, "q"), after=request.query_params.get("after"), limit=20)
         hits = [
             {
@@ -319,7 +320,7 @@ class Inspector:
     # --- changing ----------------------------------------------------------------------------------------------------
 
     async def decide(self, request: Request) -> Response:
-        """Approve or reject a call that waits, as it was shown."""
+        """Approve or reject a waiting call, as it was shown."""
         asked = await _body(request)
         approve, values = asked.get("approve") is True, asked.get("prepared_arguments")
         # What is too long to be shown may be rejected, which nobody has to read it for.
@@ -346,7 +347,7 @@ class Inspector:
         return _json({"session": new_id})
 
     async def undo(self, request: Request) -> Response:
-        """Put a generation back where its replacement stands."""
+        """Restore a generation in place of its replacement."""
         asked = await _body(request)
         session = self.store.session(_text_of(asked, "session"))
         try:
@@ -431,7 +432,7 @@ def _file(name: str) -> Handler:
 
 
 def _report_errors_as_json(handler: Handler) -> Handler:
-    """The handler; what it raises is told as JSON, with the remedy."""
+    """Return the handler with its errors answered as JSON, with the remedy."""
 
     async def answer(request: Request) -> Response:
         try:

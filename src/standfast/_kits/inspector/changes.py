@@ -1,8 +1,9 @@
-"""What is new in a store, looked for once for all open pages.
+"""News of a store, polled once for all open pages.
 
-Each session that somebody watches has one `Channel`, which asks the store a stated number of times a second however
-many pages are open, and keeps the latest records. A page that comes back with the cursor of the last one it saw gets
-what it has missed from there; only one that was away for longer reads the store itself."""
+Each watched session has one `Channel`. It polls the store at a fixed rate for any number of open pages, and keeps the
+latest records. A returning page gives the cursor of its last record and gets the records since; after a longer absence
+it reads the store itself.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something new: a record; the session's runs; or that its history was replaced, cleared or cannot be read."""
+    """One piece of news: a record; the session's runs; or a replaced, cleared or unreadable history."""
 
     kind: Literal["record", "runs", "replaced", "unreadable"]
     record: Record | None = None
@@ -37,7 +38,7 @@ class News:
 
 
 class Channel:
-    """What is new in one session, for as long as somebody listens."""
+    """News of one session, as long as it has listeners."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store, self._session_id = store, session_id

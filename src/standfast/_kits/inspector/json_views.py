@@ -31,12 +31,12 @@ The decision sends them back, at three bytes a character within the bound on a r
 
 
 def when(at: datetime | None) -> str | None:
-    """A time, or that there is none."""
+    """Return a time as text, or None."""
     return None if at is None else at.isoformat()
 
 
 def session(one: SessionSummary) -> Shown:
-    """One line of the listing."""
+    """Return one line of the listing."""
     return {
         "id": one.session_id,
         "name": safe(one.session_id),
@@ -50,7 +50,7 @@ def session(one: SessionSummary) -> Shown:
 
 
 def waiting(one: WaitingCall) -> Shown:
-    """A call that waits for a person."""
+    """Return a call waiting for a person."""
     return {**call(one.call), "run": one.run_id, "since": when(one.since)}
 
 
@@ -89,7 +89,7 @@ def _cut(value: object, shortened: list[str]) -> object:
 
 
 def call(one: CallView) -> Shown:
-    """One call of a run. Arguments that are too long to be shown whole are not sent: nobody may approve what is cut."""
+    """Return one call of a run. Arguments too long to be shown whole are not sent: no person may approve a part."""
     decided = one.decision
     is_long = is_too_long(one.arguments, one.prepared_arguments)
     values = None if is_long else one.prepared_arguments
@@ -136,7 +136,7 @@ def next_step(one: RunView, store: str) -> Shown | None:
 
 
 def run(one: RunView, store: str) -> Shown:
-    """A saved run: its activity, its open turn, its cost, and the next step; `store` is the URL for the command."""
+    """Return a saved run: activity, open turn, cost, and next step; `store` is the URL for the command."""
     return {
         **run_line(one),
         "doing": safe(one.doing),
@@ -155,7 +155,7 @@ def run(one: RunView, store: str) -> Shown:
 
 
 def run_line(one: RunView | RunSummary) -> Shown:
-    """One line of a listing of runs."""
+    """Return one line of a listing of runs."""
     return {
         "id": one.run_id,
         "name": safe(one.run_id),
@@ -175,7 +175,7 @@ def usage(one: Usage) -> Shown:
 
 
 def cost(one: RunUsage, dollars: str | None) -> Shown:
-    """Return the cost of a run on a session by turn, with retries, and in money where it is known."""
+    """Return the cost of a run on a session by turn, with retries, and in money if prices are known."""
     replies = Counter(request.turn for request in one.requests)
     return {
         "run": one.run_id,

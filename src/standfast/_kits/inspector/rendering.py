@@ -32,9 +32,9 @@ def escape_text(text: str) -> str:
 
 
 def indent_json(text: str) -> str:
-    """Lay a JSON object or array out on lines; any other text is shown as it is.
+    """Lay a JSON object or array out on lines; return any other text unchanged.
 
-    Its numbers and strings are not read: every token stays as it was written, a key that stands twice included.
+    Numbers and strings are not parsed: every token stays as written, repeated keys included.
     """
     if not _is_json(text):
         return escape_text(text)
@@ -73,7 +73,7 @@ def _is_json(text: str) -> bool:
 
 
 def item_view(item: object) -> View:
-    """Return how the page shows one item of a history, whatever it is."""
+    """Return the page's view of any item of a history."""
     try:
         return _view(item) if isinstance(item, dict) else _other("item", item)
     except Exception:  # an item of a form that nobody has thought of must not hide the others
@@ -124,10 +124,10 @@ FAILURES = {
 
 
 def failure_in(item: dict[str, Any]) -> str | None:
-    """Return what went wrong with a call in a word or two, or None.
+    """Return the reason of a call's failure in a word or two, or None.
 
-    An item has no field for it. So an output is compared with the texts that models read; one that the application
-    words itself is not recognized.
+    An item has no field for it. An output is therefore compared with the texts given to models; an application's own
+    wording is not recognized.
     """
     if item.get("error"):
         return "failed"
@@ -151,7 +151,7 @@ def _other(title: str, value: object) -> View:
 
 
 def words(content: object) -> str:
-    """Return the text of an item's content: a text, parts of which some have one, or anything else as JSON."""
+    """Return the text of an item's content: a text, the texts of its parts, or any other value as JSON."""
     if content is None:
         return ""
     if isinstance(content, str):

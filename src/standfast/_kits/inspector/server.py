@@ -1,4 +1,4 @@
-"""Running the inspector: an address, a token, and a server that ends when it is told to."""
+"""Server of the inspector: an address, a token, and an end on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PortInUseError(CallerError, OSError):
 def rules_for(
     host: str, port: int, *, token_file: Path | None = None, names: tuple[str, ...] = (), write: bool = False
 ) -> Rules:
-    """What the gate goes by. A server that other computers can reach must be given its token and its names."""
+    """Return the rules of the gate. A server reachable by other computers must be given its token and names."""
     if not is_loopback(host) and token_file is None:
         raise InvalidSettingError(
             f"{host} can be reached from other computers",
@@ -49,7 +49,7 @@ def rules_for(
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket at that address; port 0 is any free one."""
+    """Return a socket at this address; port 0 is any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -66,7 +66,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve(store: Store, rules: Rules, sock: socket.socket, *, who: str, ready: Callable[[], None]) -> None:
-    """Serve the page until the process is told to stop; open pages do not hold it up."""
+    """Serve the page until the process is asked to stop; open pages do not delay the stop."""
     app: Any = make_app(store, rules, who=who)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     server = _Server(config)

@@ -1,8 +1,8 @@
-"""The timeline of one run: what was asked, each turn with its cost, each call with its outcome, each decision.
+"""Timeline of one run: its input, each turn with its cost, each call with its outcome, each decision.
 
-Of a voice call it shows what was heard and what was not. A store keeps when a turn was stored and when a person
-decided, not when a request left. So the times are those of the records, and the time between two rows is what passed
-between two saves.
+For a voice call it shows the heard and unheard parts of replies. A store keeps the time of a stored turn and of a
+decision, not of a request. So the times are those of the records, and the time between two rows is the time between two
+saves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TITLE_MAX = 120
 
 
 def timeline_of(run: RunView, records: Sequence[Record], kept: RunUsage | None) -> list[Row]:
-    """Return the rows in the order in which things happened; `records` are those that the run wrote, oldest first.
+    """Return the rows in order of time; `records` are the run's own, oldest first.
 
-    A `kept` usage is what the session has of the run's costs; without one the run's own record tells them.
+    A `kept` usage is the session's record of the run's costs; without it the run's own record is used.
     """
     requests = kept.requests if kept is not None else run.requests
     rows = _spoken_rows(records, run.spoken) if run.kind == "voice call" else _stored_rows(records, requests)
@@ -108,7 +108,7 @@ def _row_of(view: View | None, record: Record) -> Row:
 
 
 def _insert(rows: list[Row], row: Row) -> None:
-    """Put a row behind the last one that is not younger. A call is decided about before its turn is stored."""
+    """Insert a row behind the last one that is not younger. A call is decided before its turn is stored."""
     behind = [number for number, one in enumerate(rows, 1) if one["at"] is not None and one["at"] <= row["at"]]
     rows.insert(max(behind, default=0), row)
 

@@ -1,1 +1,1 @@
-"""Whether a live store keeps the contract: the conformance kit in a scratch name space of it."""
+"""Verification of a live store: the conformance kit in a scratch name space."""

@@ -28,7 +28,7 @@ DROPS_MAX = 10
 
 
 class LivePostgres(Backend):
-    """A database that others use: every check has a schema whose name begins with the scratch name."""
+    """Database with other users: every check has a schema with a name below the scratch name."""
 
     name = "postgresql"
     persistent = True
@@ -75,7 +75,7 @@ class LivePostgres(Backend):
 
 
 class PostgresSite(Site):
-    """A scratch schema in a database, and one for each check beside it."""
+    """Scratch schema in a database, and a schema beside it for each check."""
 
     def __init__(self, url: StoreURL, live: type[LivePostgres] = LivePostgres) -> None:
         only(url, "sessions_table", "messages_table", "schema")
@@ -94,7 +94,7 @@ class PostgresSite(Site):
         )
 
     def leftovers(self) -> list[Leftover]:
-        """Scratch names that have schemas; dead if nothing says that they live."""
+        """Return scratch names with schemas; a name without a sign of life is dead."""
         with connect(self._live.url) as connection:
             self._check_rights(connection)
             rows = connection.execute(
@@ -115,7 +115,7 @@ class PostgresSite(Site):
             )
 
     def begin(self) -> None:
-        """Make the schema that says that a new scratch name is in use, and go on saying it."""
+        """Make the schema that marks a new scratch name as used, and renew the mark."""
         self.name = self._live.scratch = new_name()
         with connect(self._live.url) as connection, connection.transaction():
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self.name)))
@@ -132,7 +132,7 @@ class PostgresSite(Site):
             connection.execute(sql.SQL("UPDATE {} SET at = now()").format(_alive(self.name)))
 
     def remove(self, name: str) -> None:
-        """Drop every schema of the name; the one that says whose they are last."""
+        """Drop every schema of the name, and the marking one last."""
         assert base_of(name) == name, name
         with connect(self._live.url) as connection:
             rows = connection.execute(
@@ -155,7 +155,7 @@ def _alive(name: str) -> sql.Identifier:
 
 
 def _is_dead(connection: psycopg.Connection[Any], name: str) -> bool:
-    """By what the scratch name's table says: nothing, nothing for long, or the name of a process that has ended."""
+    """Return True if the scratch name's table has no sign of life, an old one, or a crashed process's name."""
     try:
         row = connection.execute(
             sql.SQL("SELECT process, now() - at > make_interval(secs => %s) FROM {}").format(_alive(name)), (SILENT_S,)
@@ -169,7 +169,7 @@ def _is_dead(connection: psycopg.Connection[Any], name: str) -> bool:
 
 @contextmanager
 def connect(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of our own; what goes wrong is told in the backend's words."""
+    """Open a connection for the verification; errors have the backend's words."""
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_S_MAX, prepare_threshold=None) as connection:
             yield connection
@@ -180,7 +180,7 @@ def connect(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def drop(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Drop a scratch schema with all that is in it."""
+    """Drop a scratch schema with its contents."""
     assert base_of(schema) is not None, schema
     for left in reversed(range(DROPS_MAX)):
         try:

@@ -33,7 +33,7 @@ FEW_KEYS = 100_000
 
 
 class LiveRedis(Backend):
-    """A server that others use: every check has a prefix below the scratch name."""
+    """Server with other users: every check has a prefix below the scratch name."""
 
     persistent = True
     closes_when_called = True
@@ -50,7 +50,7 @@ class LiveRedis(Backend):
 
     @property
     def prefix(self) -> str:
-        """What the keys of the check at hand begin with."""
+        """Prefix of the present check's keys."""
         return f"{self.scratch}:{self.unique}"
 
     def open(self, session_id: str, **options: Any) -> RedisSession:
@@ -66,14 +66,14 @@ class LiveRedis(Backend):
         )
 
     def whole_store(self, *, read_only: bool = False) -> Store:
-        """All that is below this check's prefix."""
+        """Open everything below this check's prefix as a store."""
         mark = "&" if "?" in self.url else "?"
         cluster = "&cluster=1" if self.is_cluster else ""
         url = f"{self.url}{mark}key_prefix={quote(self.prefix)}&layout={self.layout}{cluster}"
         return open_store(url, read_only=read_only)
 
     def teardown(self) -> None:
-        """Remove what the check wrote, where finding it costs little."""
+        """Remove the check's keys, if finding them costs little."""
         if not self.scratch:
             return  # only its abilities were asked for: nothing was opened
         with connect(self.url, self.is_cluster) as client:
@@ -81,7 +81,7 @@ class LiveRedis(Backend):
                 remove_keys(client, f"{self.scratch}:*{self.unique}")
 
     def expiring(self, session_id: str, seconds: int) -> RedisSession:
-        """A session that expires."""
+        """Return a session with an expiry."""
         return self.open(session_id, ttl=seconds)
 
     def inject_record(self, session_id: str, data: bytes) -> None:
@@ -111,13 +111,13 @@ class RedisSite(Site):
         )
 
     def leftovers(self) -> list[Leftover]:
-        """Scratch names that have keys; dead if nothing says that they live."""
+        """Return scratch names with keys; a name without a sign of life is dead."""
         with connect(self._url.text, self._live.is_cluster) as client:
             found = {base_of(key.decode(errors="replace")) for key in _keys(client, f"{PREFIX}*")} - {None}
             return [Leftover(name, _is_dead(client.get(_alive(name)))) for name in sorted(filter(None, found))]
 
     def begin(self) -> None:
-        """Say that a new scratch name is in use, and go on saying it."""
+        """Mark a new scratch name as used, and renew the mark."""
         self.name = self._live.scratch = new_name()
         self._say()
         self._beat = Beat(self._say)
@@ -145,13 +145,13 @@ def _alive(name: str) -> str:
 
 
 def _is_dead(said: bytes | None) -> bool:
-    """By what the scratch name's sign says: nothing, or the name of a process that has ended."""
+    """Return True if the scratch name has no sign of life, or a crashed process's name."""
     return said is None or is_gone(said.decode(errors="replace"))
 
 
 @contextmanager
 def connect(url: str, is_cluster: bool) -> Iterator[Any]:
-    """A client of our own; what goes wrong is told in the backend's words."""
+    """Open a client for the verification; errors have the backend's words."""
     options: dict[str, Any] = {
         "decode_responses": False, "socket_timeout": ANSWER_S_MAX, "socket_connect_timeout": 5.0,
     }  # fmt: skip
@@ -177,7 +177,7 @@ def _keys(client: redis.Redis | RedisCluster, pattern: str) -> Iterator[bytes]:
 
 
 def remove_keys(client: redis.Redis | RedisCluster, begins: str, but: str = "") -> None:
-    """Remove the keys that begin so, which is a scratch name and nothing else; a `*` in it stands for anything."""
+    """Remove the keys with this beginning, a scratch name and nothing else; a `*` stands for any text."""
     assert base_of(begins) is not None, begins
     for key in _keys(client, f"{begins}*"):
         if key != but.encode():

@@ -1,8 +1,8 @@
-"""Where a store is verified: a name space of its own in it, that can be told from everything else, and from the dead.
+"""Scratch name space in a store for its verification, distinct from all other data and from crashed verifications.
 
-A scratch name is a fixed word, the time and something random. Everything that a verification writes lies below its
-name, and nothing else is ever removed. While it runs it says so in the store; one that does not say so any more was
-killed, and the next verification removes what it left.
+A scratch name is a fixed word, the time and a random part. A verification writes below its name only, and nothing else
+is ever removed. While it runs it renews a mark in the store. A verification without a fresh mark was killed, and the
+next verification removes its remains.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def new_name() -> str:
 
 
 def base_of(text: str) -> str | None:
-    """The scratch name that a name begins with, None if it begins with none: then it is not ours."""
+    """Return the scratch name at the beginning of a name, or None: then the name is not ours."""
     found = _BASE.match(text)
     return None if found is None else found[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What another verification has in the store."""
+    """Remains of another verification in the store."""
 
     name: str
     is_dead: bool
@@ -71,11 +71,11 @@ class Site:
         self.leftovers()
 
     def leftovers(self) -> list[Leftover]:
-        """What other verifications have here; looks only."""
+        """Return the remains of other verifications, without changing anything."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Take a scratch name and say in the store that it is in use."""
+        """Take a scratch name and mark it as used in the store."""
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
@@ -83,14 +83,16 @@ class Site:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Remove everything of our own, and then the sign that it is in use."""
+        """Remove everything of our own, and then the mark."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close what looking has opened."""
+        """Close resources opened for looking."""
 
     def remove_dead(self) -> tuple[list[str], list[str]]:
-        """Remove what verifications that were killed have left; the names of those, and of what could not be."""
+        """Remove the remains of killed verifications; return the removed names, and the names that could not be
+        removed.
+        """
         removed, left = [], []
         for one in self.leftovers():
             if one.is_dead and one.name != self.name:
@@ -104,7 +106,7 @@ class Site:
 
 
 class Beat:
-    """Says at intervals, from a thread of its own, that this process lives."""
+    """Thread that renews a mark at intervals while this process lives."""
 
     def __init__(self, beat: Callable[[], Any]) -> None:
         self._beat, self._over = beat, threading.Event()

@@ -32,7 +32,7 @@ class CopyThroughSQLAlchemy(CopiedFile):
     driver = "aiosqlite"
 
     def open(self, session_id: str, **options: Any) -> Any:
-        """A session in the check's tables, or in others below the same name."""
+        """Return a session in the check's tables, or in other tables below the same name."""
         sessions, messages = self.chosen_tables(options)
         return SQLAlchemySession.from_url(
             session_id, url=f"sqlite+{self.driver}:///{quote(self.file)}", create_tables=True,
@@ -55,7 +55,7 @@ class FileThroughSQLAlchemy(FileSite):
         self._messages = url.options.get("messages_table", "agent_messages")
 
     def look(self) -> None:
-        """Raise if the file has gone, is no database, or has no conversations."""
+        """Raise if the file is missing, is not a database, or has no conversations."""
         if self._messages not in self._reading.table_names(self._messages, self._timeout_s):
             raise NotADatabaseError(
                 f"{self._path!r} has no table {self._messages!r}: no conversations are kept there",
@@ -64,7 +64,7 @@ class FileThroughSQLAlchemy(FileSite):
 
 
 class SchemaThroughSQLAlchemy(LivePostgres):
-    """A database that others use, through SQLAlchemy: every check has a schema that its connections look in."""
+    """Database with other users, through SQLAlchemy: every check has a schema, selected by its connections."""
 
     name = "sqlalchemy on postgresql"
     patience_s = 400  # the generated checks make some ten thousand statements, each a round trip
@@ -92,7 +92,7 @@ class SchemaThroughSQLAlchemy(LivePostgres):
 
 
 class PostgresThroughSQLAlchemy(PostgresSite):
-    """A scratch schema in a database, and one for each check beside it."""
+    """Scratch schema in a database, and a schema beside it for each check."""
 
     def __init__(self, url: StoreURL) -> None:
         super().__init__(url, live=SchemaThroughSQLAlchemy)

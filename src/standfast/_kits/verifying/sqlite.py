@@ -1,4 +1,4 @@
-"""Verifying an SQLite file: in a copy beside it, or, where that is asked for, in tables of their own in the file."""
+"""Verification of an SQLite file: in a copy beside it or, on request, in separate tables of the file."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LiveFile(SQLiteFile):
         return f"{self.scratch or PREFIX}_{self.unique}_{name}"
 
     def open(self, session_id: str, **options: Any) -> SQLiteSession:
-        """A session in the check's tables, or in others below the same name."""
+        """Return a session in the check's tables, or in other tables below the same name."""
         sessions, messages = self.chosen_tables(options)
         return SQLiteSession(session_id, self.path, sessions, messages, **options)
 
@@ -89,7 +89,7 @@ class LiveFile(SQLiteFile):
 
 
 class CopiedFile(LiveFile):
-    """A copy that nobody else has: records may be damaged in it, processes killed, and its lock held."""
+    """Copy of a file for this verification only: checks may damage records, kill processes, and hold its lock."""
 
     permitted = HARMLESS | {
         "processes", "import", "bad_names", "stall", "records",
@@ -98,7 +98,7 @@ class CopiedFile(LiveFile):
 
 
 class FileInPlace(LiveFile):
-    """The store itself: only what sessions do, and no connection that does not know standfast's lock."""
+    """The file itself: checks act through sessions only, and open no connection without standfast's lock."""
 
     permitted = HARMLESS
 
@@ -158,7 +158,7 @@ class FileSite(Site):
         return f"{self._path}-{name}"
 
     def leftovers(self) -> list[Leftover]:
-        """Folders beside the file, and scratch tables in it; dead if nobody holds the lock in the folder."""
+        """Return folders beside the file, and scratch tables in it; dead if no process holds the lock in the folder."""
         beside = os.path.basename(self._path) + "-"
         names = {
             base_of(entry.name[len(beside) :])
@@ -193,7 +193,7 @@ class FileSite(Site):
             self._live.file = copy
 
     def _try_create(self, name: str) -> int | None:
-        """The lock of a new folder; None if somebody who clears up was faster."""
+        """Return the lock of a new folder; None if a cleanup was faster."""
         folder = self._folder(name)
         try:
             os.mkdir(folder, 0o700)
@@ -224,7 +224,7 @@ class FileSite(Site):
     # --- removing
 
     def remove(self, name: str) -> None:
-        """Drop the tables of the name, if this is about the file itself, and remove its folder."""
+        """Drop the tables of the name, if the file itself is verified, and remove its folder."""
         assert base_of(name) == name, name
         if self._in_place:
             drop_tables(self._path, f"{name}_", self._timeout_s)
@@ -250,7 +250,7 @@ class FileSite(Site):
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder in which connections that were just closed may still remove or write a log of theirs."""
+    """Remove a folder in which just closed connections may still write or remove a log."""
     for left in reversed(range(REMOVALS_MAX)):
         try:
             shutil.rmtree(folder)
@@ -265,7 +265,7 @@ def remove_folder(folder: str) -> None:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Whether this process holds the lock now, because nobody else does."""
+    """Return True if this process now holds the lock, because no other does."""
     if fcntl is None:  # pragma: no cover — see above
         return False
     try:

@@ -1,8 +1,8 @@
-"""`verify_store`: does this store, here and now, keep what a conversation needs?
+"""`verify_store`: check a live store against the contract.
 
-The conformance kit is run in a scratch name space of a live store. Only checks are made that cannot harm others on it;
-which those are is decided by what each check says that it needs (`Backend.permitted`), so that one that is added to the
-kit is left out until somebody has thought about it. `plan_verification` says beforehand what will be written.
+The conformance kit is run in a scratch name space of the store. Only checks harmless to other users are made. Each
+check declares its needs, and `Backend.permitted` decides by them, so that a new check of the kit is left out until its
+needs are permitted. `plan_verification` announces the writes beforehand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AMOUNT = Options(rounds=3, examples=10, objects=400, soon_s=30)
 
 @dataclass(frozen=True, slots=True)
 class VerificationPlan:
-    """What a verification will do; making one changes nothing."""
+    """Plan of a verification; making one changes nothing."""
 
     url: str
     """Without a password."""
@@ -57,7 +57,7 @@ class VerificationPlan:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was seen."""
+    """Results of a verification."""
 
     plan: VerificationPlan
     card: Scorecard
@@ -71,11 +71,11 @@ class Verification:
 
     @property
     def broken(self) -> tuple[Result, ...]:
-        """The checks that saw a clause broken; none means that the store keeps what was looked at."""
+        """Return the checks of broken clauses; none means that the store keeps the checked part."""
         return tuple(result for result in self.results if result.value == BROKEN)
 
     def facts(self) -> dict[str, str]:
-        """What a report says above its table."""
+        """Return the facts above a report's table."""
         made = sum(result.value != LEFT_OUT for result in self.results)
         return {
             "store": self.plan.url,
@@ -118,12 +118,12 @@ async def verify_store(
     told: Told | None = None,
     timeout_s: float = 30.0,
 ) -> Verification:
-    """Run the conformance kit in a scratch name space of a live store; rows of others are neither read nor changed.
+    """Run the conformance kit in a scratch name space of a live store; other data is neither read nor changed.
 
     `clauses`: only these ("A5", "B1"). An SQLite file is verified in a copy beside it; `in_place` does it in the file
-    itself, with fewer checks. `told` is called after each check, in the event loop. What an earlier verification left
-    that was killed is removed first, and everything of this one at the end, also if it is cancelled. Raises
-    StoreUnavailableError if the store goes away in between: that says nothing about the clauses.
+    itself, with fewer checks. `told` is called after each check, in the event loop. The remains of a killed
+    verification are removed first, and everything of this one at the end, also if it is cancelled. Raises
+    StoreUnavailableError if the store becomes unreachable: this proves nothing about the clauses.
     """
     where = parse_url(url)
     site = _site(where, clauses, in_place=in_place, timeout_s=timeout_s)
@@ -158,7 +158,7 @@ async def verify_store(
 
 
 def _site(found: StoreURL, clauses: Sequence[str], *, in_place: bool, timeout_s: float) -> Site:
-    """The place where a store is verified."""
+    """Return the site for a store's verification."""
     for one in clauses:
         clause(one)
     check_seconds("timeout_s", timeout_s, is_ttl=True)
@@ -222,7 +222,7 @@ def _build_plan(url: StoreURL, site: Site, clauses: Sequence[str]) -> Verificati
 
 
 async def _whole(doing: Coroutine[Any, Any, T]) -> T:
-    """The result of something that is not to be left in the middle: a cancellation is answered when it is done."""
+    """Return the result of an uninterruptible act: a cancellation is raised at its end."""
     task = asyncio.ensure_future(doing)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -240,5 +240,5 @@ async def _whole(doing: Coroutine[Any, Any, T]) -> T:
 
 
 def _in_code(text: str) -> str:
-    """A text that cannot leave the code span it is put into."""
+    """Return a text that cannot leave its code span."""
     return " ".join(text.split()).replace("`", "'")
