@@ -53,7 +53,7 @@ class Channel:
         self.task: asyncio.Task[None] | None = None
 
     async def follow(self) -> None:
-        """Look for news until cancelled. A store that cannot be read is told of, and asked again."""
+        """Poll for news until cancelled. An unreadable store is reported, and polled again."""
         session = self._store.session(self._session_id)
         cursor: str | None = None
         try:
@@ -98,7 +98,7 @@ class Channel:
         self._changed = asyncio.Event()
 
     async def listen(self, after: str | None) -> AsyncIterator[News]:
-        """Everything behind that cursor (None: from now on), for as long as somebody iterates."""
+        """Yield all news behind a cursor (None: from now on) while the caller iterates."""
         await self._started.wait()
         place = self._count if after is None else self._cursors.get(after)
         while place is None and after is not None:  # it was away for longer than the channel remembers
@@ -131,14 +131,14 @@ class Channel:
 
 
 class Watching:
-    """The channels of one store."""
+    """Channels of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.channels: dict[str, Channel] = {}
 
     async def listen(self, session_id: str, after: str | None) -> AsyncIterator[News]:
-        """What is new in a session, behind that cursor; the store is asked once for all who listen."""
+        """Yield the news of a session behind a cursor; the store is polled once for all listeners."""
         channel = self.channels.get(session_id)
         if channel is None:
             channel = self.channels[session_id] = Channel(self._store, session_id)

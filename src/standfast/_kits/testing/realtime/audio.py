@@ -1,7 +1,7 @@
-"""Audio as this wire has it: lengths, levels, tones and changes of rate, with nothing but the standard library.
+"""Audio of the realtime protocol: lengths, levels, tones and rate conversion, with the standard library only.
 
-`Format` knows what a session's `{"type": "audio/pcm"}` means. Everything inside the loopback server is PCM of 24 kHz,
-16 bits, one channel ("pcm" below); a format converts on the way in and out.
+`Format` implements a session's `{"type": "audio/pcm"}`. Everything inside the loopback server is PCM of 24 kHz, 16
+bits, one channel ("pcm" below); a format converts on the way in and out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Format:
         return data
 
     def from_pcm(self, pcm: bytes) -> bytes:
-        """PCM of 24 kHz in this format."""
+        """Convert PCM of 24 kHz to this format."""
         if self.type == "audio/pcmu":
             return g711.encode_ulaw(slower(pcm))
         if self.type == "audio/pcma":
@@ -46,7 +46,7 @@ class Format:
         return pcm
 
     def ms(self, data: bytes) -> int:
-        """How long this audio lasts, in whole milliseconds."""
+        """Return the duration of audio in whole milliseconds."""
         return len(data) // self.bytes_per_ms
 
 
@@ -57,7 +57,7 @@ FORMATS = {one.type: one for one in (PCM, PCMU, PCMA)}
 
 
 def format_of(settings: Mapping[str, object] | None) -> Format:
-    """The format that a session's `format` object names; PCM where it names none."""
+    """Return the format named by a session's `format` object; PCM without a name."""
     return FORMATS[str((settings or {}).get("type", "audio/pcm"))]
 
 
@@ -80,7 +80,7 @@ def level(pcm: bytes) -> float:
 
 
 def slower(pcm: bytes) -> bytes:
-    """24 kHz made 8 kHz: each sample is the mean of three, which also takes away most of what 8 kHz cannot hold."""
+    """Convert 24 kHz to 8 kHz: each sample is the mean of three, which also removes most higher frequencies."""
     samples = _samples(pcm)
     whole = len(samples) - len(samples) % 3
     threes = zip(samples[0:whole:3], samples[1:whole:3], samples[2:whole:3], strict=True)

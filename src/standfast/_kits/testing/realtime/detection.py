@@ -1,8 +1,8 @@
-"""Voice detection by loudness: when somebody began to speak, and when they stopped.
+"""Voice detection by loudness: the beginning and the end of speech.
 
-A plain machine: audio goes in, in pieces of any size, and `Started` and `Stopped` come out, with the times that the
-service gives them: counted over all audio ever put in, the padding before and the silence after included. How the
-audio was cut into pieces makes no difference.
+A plain machine: audio goes in, in pieces of any size, and `Started` and `Stopped` come out, with the service's times:
+counted over all audio so far, the padding before and the silence after included. The size of the pieces makes no
+difference.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ SEMANTIC_SILENCE_MS = {"low": 800, "medium": 500, "auto": 500, "high": 300}
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Somebody speaks, since `at_ms` (the padding is before that)."""
+    """Start of speech, at `at_ms` (the padding is before that)."""
 
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Nobody speaks any more; `at_ms` is the end of the silence that told so."""
+    """End of speech; `at_ms` is the end of the silence behind it."""
 
     at_ms: int
 
 
 class Detector:
-    """Listens to one input buffer."""
+    """Detector of speech in one input buffer."""
 
     def __init__(self) -> None:
         self.heard_ms = 0
@@ -69,12 +69,12 @@ class Detector:
                 yield Stopped(self.heard_ms)
 
     def forget(self) -> None:
-        """Begin anew with the next piece, as after a commit or a clear; the count of what was heard goes on."""
+        """Start again with the next piece, as after a commit or a clear; the count of audio continues."""
         self.speaking, self._voice_ms, self._silence_ms = False, 0, 0
 
 
 def silence_duration_ms(settings: Mapping[str, Any]) -> int:
-    """How long nobody must speak before a turn is over."""
+    """Return the duration of silence that ends a turn."""
     if settings.get("type") == "semantic_vad":
         return SEMANTIC_SILENCE_MS[str(settings.get("eagerness") or "auto")]
     return int(settings.get("silence_duration_ms") or 500)

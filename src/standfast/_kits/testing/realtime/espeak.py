@@ -28,7 +28,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 
 def installed() -> bool:
-    """Whether the wheel is there."""
+    """Return True if the wheel is installed."""
     return find_spec(PACKAGE) is not None
 
 
@@ -69,7 +69,7 @@ def _silent() -> Callable[..., int]:
 
 @cache
 def _library() -> tuple[Any, int]:
-    """The library, initialised once in this process, and the rate it speaks at."""
+    """Return the library, initialised once in this process, and its sample rate."""
     loader = import_module(PACKAGE)  # by name: it has no types, and need not be there
     library = ctypes.CDLL(loader.get_library_path())
     library.espeak_SetSynthCallback.argtypes = [_Callback]

@@ -1,7 +1,7 @@
 """G.711, the audio of telephones: 8,000 samples a second, one byte each, μ-law or A-law.
 
-Written out because Python's `audioop` is gone since 3.13. Decoding is a table of 256 values; encoding is a table over
-all 65,536 samples, made once when it is first needed, so that a 20 ms frame costs a few microseconds.
+Written out because Python 3.13 removed `audioop`. Decoding is a table of 256 values; encoding is a table over all
+65,536 samples, made once at its first use, so that a 20 ms frame costs a few microseconds.
 """
 
 from __future__ import annotations

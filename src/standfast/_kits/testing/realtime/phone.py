@@ -35,7 +35,7 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark that came back: `heard` is false for one that `clear` returned before its time."""
+    """Returned mark: `heard` is false for a mark returned early by `clear`."""
 
     name: str
     heard: bool
@@ -79,7 +79,7 @@ class LoopbackPhone:
         self._sequence = self._chunk = self._now_ms = 0
 
     async def __aenter__(self) -> Self:
-        """Call. Raises what connecting raises if nobody answers the first time."""
+        """Call. Raises the connection's error if the first call is not answered."""
         await self._open()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._listen())]
@@ -130,7 +130,7 @@ class LoopbackPhone:
 
     @property
     def buffered_ms(self) -> int:
-        """How much audio waits to be played."""
+        """Duration of buffered audio."""
         return sum(PCMU.ms(one) for one in self._playing if isinstance(one, bytes))
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
@@ -203,7 +203,7 @@ class LoopbackPhone:
         return f"MZloopback{self.streams:04d}"
 
     async def _listen(self) -> None:
-        """Do what the program says; if the stream is lost, open another; if it was closed properly, hang up."""
+        """Follow the program's messages; open another stream after a loss; hang up after a proper close."""
         while not self.over:
             socket = self._socket
             assert socket is not None

@@ -1,8 +1,8 @@
-"""Speech for tests and demos: a voice that makes audio of words, and ears that know words by their sound.
+"""Speech for tests and demos: a voice that makes audio of words, and ears that recognize known words.
 
-`tones` is a voice that needs nothing: each word is a tone of its own pitch, so that the same words always sound the
-same. `spoken` speaks real words where the wheel `espeakng-loader` is installed. There is no speech recognition here:
-`Ears` remember what they were taught, and find it again in audio byte by byte, in any of the three formats.
+`tones` is a voice without requirements: each word is a tone of its own pitch, so that the same words always sound the
+same. `spoken` speaks real words if the wheel `espeakng-loader` is installed. This is not speech recognition: `Ears`
+remember learned audio, and find it again byte by byte, in any of the three formats.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ KNOWN_MAX = 4_096
 
 @lru_cache(maxsize=1024)
 def tones(words: str) -> bytes:
-    """Words as tones: one for each word, of a pitch that belongs to it, with a short gap after it."""
+    """Return words as tones: one for each word, of its own pitch, with a short gap after it."""
     return b"".join(tone(_word_ms(word), _pitch(word)) + silence(GAP_MS) for word in words.split())
 
 
 def spoken(words: str) -> bytes:
-    """Words in the best voice there is: eSpeak NG where its wheel is installed, else tones."""
+    """Return words in the best available voice: eSpeak NG if its wheel is installed, else tones."""
     return espeak(words) if installed() else tones(words)
 
 
@@ -53,13 +53,13 @@ def pieces(words: str) -> list[str]:
 
 
 class Ears:
-    """Knows clips of audio by heart, and says which words it hears in a longer recording."""
+    """Ears that know clips of audio by heart, and find their words in a longer recording."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, bytes]] = {}
 
     def learn(self, words: str, pcm: bytes) -> None:
-        """Remember what these words sound like. The silence around them does not matter."""
+        """Learn the sound of words. The silence around them does not matter."""
         clip = _without_silence(pcm)
         if not clip:
             return
@@ -68,7 +68,7 @@ class Ears:
         self._known[words] = {name: one.from_pcm(clip) for name, one in FORMATS.items()}
 
     def hear(self, data: bytes, kind: Format) -> str:
-        """The known words in this audio, in the order they are heard; empty if there are none."""
+        """Return the known words in this audio, in order; empty if there are none."""
         found: list[tuple[int, int, str]] = []
         for words, clips in self._known.items():
             clip = clips[kind.type]
@@ -86,7 +86,7 @@ class Ears:
 
 
 def _without_silence(pcm: bytes) -> bytes:
-    """The audio from its first sound to its last, in whole milliseconds from the first one on."""
+    """Return the audio from its first sound to its last, in whole milliseconds from the first one on."""
     first = len(pcm) - len(pcm.lstrip(b"\0"))
     start = first - first % 48
     return pcm[start : len(pcm.rstrip(b"\0")) + 1]
