@@ -1,4 +1,4 @@
-"""Handoffs: tools that pass the conversation to another agent, and that agent's view of it.
+"""Handoffs: tools for passing the conversation to the next agent, and the next agent's view.
 
 A handoff changes the answering agent, never the stored history: the history keeps the unfiltered sequence (C4), and
 filters and nesting make the next agent's view. Nesting folds the past into one assistant message with numbered lines

@@ -74,7 +74,7 @@ class AgentHooksBase(Generic[TContext, TAgent]):
         """Called when this agent has a final output, before the output guardrails."""
 
     async def on_handoff(self, context: RunContextWrapper[TContext], agent: TAgent, source: TAgent) -> None:
-        """Called when this agent hands over: `source` is this agent, `agent` its successor."""
+        """Called when this agent hands over: `source` is the present agent, `agent` the successor."""
 
     async def on_tool_start(self, context: RunContextWrapper[TContext], agent: TAgent, tool: Tool) -> None:
         """Called before a local tool of this agent; `context` is its `ToolContext`."""

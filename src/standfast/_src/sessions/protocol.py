@@ -40,7 +40,7 @@ class SessionSettings:
         check_limit(self.limit)
 
     def resolve(self, override: SessionSettings | dict[str, Any] | None) -> SessionSettings:
-        """Return these settings with the override's non-None values on top; for None, this very object."""
+        """Return the settings merged with the override's non-None values; for None, the object itself."""
         if override is None:
             return self
         values = override if isinstance(override, dict) else override.to_dict()
@@ -256,7 +256,7 @@ class Lease(Protocol):
         ...
 
     async def renew(self) -> None:
-        """Hold the lease for another `ttl_s`; raises LeaseLostError if another holder took it."""
+        """Hold the lease for `ttl_s` more seconds; raises LeaseLostError after a loss."""
         ...
 
     async def release(self) -> None:
@@ -369,7 +369,7 @@ class CanRewind(Protocol):
 
 @runtime_checkable
 class CanFork(Protocol):
-    """B6: a new session that continues from any position of this one."""
+    """B6: a new session from any position of an existing one."""
 
     async def fork(
         self, new_id: str, *, at: Position | None = None, recode: Callable[[Item], Item] | None = None
@@ -426,7 +426,7 @@ class HasTimes(Protocol):
     """A16: when the session was created and last changed."""
 
     async def info(self) -> SessionInfo | None:
-        """Return this session's times; None if nothing is stored for it."""
+        """Return the session's times; None if nothing is stored."""
         ...
 
 
@@ -513,7 +513,7 @@ def with_ability(session: object, ability: Literal["corrupt"]) -> CanReportCorru
 
 
 def with_ability(session: object, ability: Ability) -> object | None:
-    """Return the session if it declares this ability, else None."""
+    """Return the session if the ability is declared, else None."""
     return session if ability in abilities(session) else None
 
 

@@ -94,7 +94,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RequestCost:
-    """Cost of a model's reply: its tokens, including those of failed attempts before it."""
+    """Cost of a model's reply: tokens, including the failed attempts before the reply."""
 
     turn: int
     usage: Usage
@@ -177,7 +177,7 @@ class KnowsOrigin(Protocol):
     """B14: origin of a fork."""
 
     async def origin(self) -> Origin | None:
-        """Return the origin of this session, or None if it is not a fork."""
+        """Return the origin of a forked session, else None."""
         ...
 
 

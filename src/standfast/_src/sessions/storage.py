@@ -1,4 +1,4 @@
-"""What a store must be able to do. Everything else that the contract promises is decided above it, once.
+"""Port of a store: the two operations of every backend. All promises of the contract are decided above, once.
 
 A store keeps *names*: a session, or a saved run. A name has
 

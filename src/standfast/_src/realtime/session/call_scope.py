@@ -105,7 +105,7 @@ class CallScope:
 
     @property
     def attached(self) -> bool:
-        """True if another connection owns the call, and this one only listens and steers."""
+        """True if the call belongs to a different connection; the present connection listens and steers."""
         return bool(self.model_config.get("call_id"))
 
     @property

@@ -650,7 +650,7 @@ class RealtimeSession(RealtimeModelListener):
         return closing
 
     def _let_go(self) -> None:
-        """Notify the callers that wait for an event of this session of its end."""
+        """Notify callers waiting for a session event of the session's end."""
         self._changing.let_go()
         for waiter in self._connecting.waiters.values():
             if not waiter.done():

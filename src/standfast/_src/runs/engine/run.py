@@ -68,7 +68,7 @@ class Spec(Struct, frozen=True):
 
     @property
     def inside(self) -> str | None:
-        """The outermost run around this nested one: only that run continues it."""
+        """Outermost enclosing run: only this outer run resumes the nested one."""
         found = self.context.get("inside") if isinstance(self.context, dict) else None
         return found if isinstance(found, str) else None
 

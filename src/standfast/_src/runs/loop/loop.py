@@ -375,7 +375,7 @@ class Loop(SavingLoop):
             self._is_over = True
 
     async def _say_whose(self, error: RunClaimedError | LeaseLostError) -> None:
-        """Add the present state to the error: the run that has settled this one, or that none has."""
+        """Add the present state to the error: the id of the settling run, or the lack of one."""
         run_id = self.state.spec.run_id
         try:
             saved = await self.saver.store.load_run(run_id) if self.saver is not None else None

@@ -56,7 +56,7 @@ async def perform(scope: RunScope, loop: Loop, effect: Effect) -> None:
 
 
 class RunAttempt:
-    """Resources of one call of the runner, and the order in which they are acquired and released."""
+    """Resources of one call of the runner, with the order of their acquisition and release."""
 
     def __init__(self, arguments: RunArguments) -> None:
         config, session = arguments.config, arguments.session

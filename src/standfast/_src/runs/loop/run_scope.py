@@ -184,7 +184,7 @@ It is called with the name of the agent that the run was started with.
 
 @dataclass(slots=True)
 class Yielding:
-    """Runs of the conversation that may still finish before this one (C15)."""
+    """Earlier runs of the conversation, and the tries left to finish them first (C15)."""
 
     tries_left: int = 0
     passed: set[str] = field(default_factory=set)

@@ -77,7 +77,7 @@ class RunSaver(Generic[State]):
         return state is self._done
 
     def take_for_saved(self, state: State) -> None:
-        """Treat this state as saved: it differs from the saved one only in data read since.
+        """Treat a state as saved: only data read since the save differs.
 
         The store keeps the state of the last save: the logs of this one may be longer.
         """

@@ -189,7 +189,7 @@ class SessionLock:
 
     @property
     def is_covered(self) -> bool:
-        """True if the enclosing run has the conversation, so that this run takes no lease of its own (C13)."""
+        """True if an enclosing run holds the conversation: then no further lease is taken (C13)."""
         return self._outer is not None
 
     def run_store(self) -> RunStore | None:
@@ -377,7 +377,7 @@ class SessionLock:
         self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
 
     def could_not_store(self, run_id: str, count: int) -> None:
-        """Remember, for the next run of this process on this session, the items of this run that were not stored."""
+        """Remember the number of unstored items, for the next run of the process on the session."""
         if self._plain is not None:
             self._plain.could_not_store(run_id, count)
         logger.warning("%d items of run %s could not be stored in session %r", count, run_id, self.session_id)

@@ -1,4 +1,4 @@
-"""Resume another run of the conversation before the one that found it (C15).
+"""Resuming of an unfinished run before the run that found it (C15).
 
 It is resumed in a task of its own: the caller of the waiting run may cancel that one, and has not asked for this one.
 Then this one is handed over, and any worker resumes it.

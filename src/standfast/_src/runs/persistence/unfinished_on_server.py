@@ -138,7 +138,7 @@ async def _is_taken(source: str | None, by: str, store: RunStore) -> bool:
 
 
 def _source(entry: Entry) -> str | None:
-    """Return the run from which an item was taken over; None for any other item."""
+    """Return the source run of a taken-over item, else None."""
     source = (entry.extra or {}).get("owed_by")
     return source if isinstance(source, str) else None
 
@@ -152,7 +152,7 @@ def given_input_of(run: Run) -> list[Item]:
 
 
 async def end_superseded_runs(scope: RunScope, run: Run) -> None:
-    """End the runs whose owed items this one took over before it was cut; then they no longer owe them.
+    """End the runs with owed items taken over by this run before a crash; the debt is then this run's.
 
     Raises RunClaimedError if another run has settled one of them meanwhile, and so has sent the items.
     """
@@ -177,7 +177,7 @@ async def end_superseded_runs(scope: RunScope, run: Run) -> None:
 
 
 def is_over(saved: SavedRun) -> bool:
-    """Return whether a nested run's own record says that a process other than its worker has ended it."""
+    """Return whether a nested run's own record shows an end by another process."""
     if has_ended(saved) or conversation_of(saved.head) is None:
         return has_ended(saved)
     run = decode_saved(saved)
@@ -226,7 +226,7 @@ async def _list_on_server(conversation_id: str, store: RunStore) -> list[RunSumm
 
 
 async def _after_its_worker(scope: RunScope, one: Found, store: RunStore, *, may_wait: bool) -> Found | None:
-    """Wait until the run has no worker, as far as its lease tells; return it, or None if it has ended by then."""
+    """Wait until the run has no worker, by its lease; return the run, or None if the run has ended."""
     lease_run: Any = getattr(store, "lease_run", None)
     if lease_run is None:
         return one

@@ -260,7 +260,7 @@ async def _first_of(
     is_resumed: bool,
     is_untouched: bool,
 ) -> Found | None:
-    """Return the run to be resumed before this one, or None.
+    """Return the run to be resumed first, or None.
 
     Every worker decides alike, from the stored data: a run with a crashed worker is before a decided one, an older run
     before a younger one. Two runs therefore never let each other go first. A run without any effect lets all others
@@ -300,7 +300,7 @@ def may_go_first(one: Found, yielding: Yielding, *, is_resumed: bool) -> bool:
 
 
 def is_let_first(run: Run) -> bool:
-    """Return True if other runs let this run finish first when it loses its worker again."""
+    """Return True if the run may still go first after its next crash."""
     return run.spec.takeovers < TAKEOVERS_MAX
 
 

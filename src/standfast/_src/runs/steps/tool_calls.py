@@ -117,7 +117,7 @@ class _CallOfRun:
     # --- carrying it out ---------------------------------------------------------------------------------------------
 
     async def tool(self) -> LocalTool | None:
-        """Return the tool of the call, if its agent has it and it is enabled."""
+        """Return the called tool if the agent has an enabled one, else None."""
         with self._scope.enter_user_code():
             tools = await self._scope.agents.tools(self.agent)
         return tool_of(tools, self.item, self.call.name)

@@ -142,7 +142,7 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
         return check_session_id(session_id)
 
     def _process(self) -> str:
-        """Return the name by which other processes check whether the current one is alive; "" if they cannot."""
+        """Return the name of the current process for liveness checks by others; "" if they cannot."""
         return ""
 
     def _is_gone(self, process: str) -> bool:

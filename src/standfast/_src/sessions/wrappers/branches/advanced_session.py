@@ -185,7 +185,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         return name
 
     async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
-        """Make a branch from the first turn with these words in its message, and select it. Return its name."""
+        """Make a branch from the first turn with these words, and select it. Return the name."""
         found = await self.find_turns_by_content(search_term)
         if not found:
             raise InvalidSettingError(

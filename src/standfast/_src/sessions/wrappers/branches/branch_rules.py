@@ -69,7 +69,7 @@ class At(NamedTuple):
 
 
 class Pointer:
-    """Branch of a session object, shared with its plans, which run in another thread.
+    """Branch of a session object, shared with plans in another thread.
 
     None: the object has done nothing yet, and begins on the last selected branch.
     """
@@ -223,7 +223,7 @@ def _keep(name: Name, old: bytes | None, new: Branches, *, touch: bool = False) 
 def fork_at_turn(
     name: Name, pointer: Pointer, at: At | None, turn: int, wanted: str | None, nonce: str, report: history.Report
 ) -> Plan[tuple[str, str, At]]:
-    """Make a branch of the items before a turn, and select it. Return its name and its source."""
+    """Make a branch of the items before a turn, and select it. Return the new name and the source."""
     found, source = yield from current(name, pointer, at)
     _, old = yield from load_branches(name)
     of = found.session_of(source, name)

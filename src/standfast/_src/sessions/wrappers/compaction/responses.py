@@ -112,7 +112,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
 
     @property
     def client(self) -> AsyncOpenAI:
-        """Client for compactions: the given one, the default one, or one of our own."""
+        """Client for compactions: given, default, or our own."""
         found = self._given or default_client()
         if found is not None:
             return found
@@ -128,7 +128,7 @@ class OpenAIResponsesCompactionSession(CompactingSession):
     async def defer_compaction(
         self, response_id: str, *, store: bool | None = None, wrapper: ContextForSession = None
     ) -> None:
-        """Note that this response's compaction has to wait for its tool outputs (C9).
+        """Note a response with a compaction delayed until the tool outputs are there (C9).
 
         Nothing is sent. The decision is made now, by the hook; the next `run_compaction` carries it out.
         """

@@ -141,7 +141,7 @@ def first_gap(authors: Iterable[Author], holes: Holes) -> Author | None:
 
 
 def steps_back(authors: Sequence[Author | None]) -> bool:
-    """Return True if a row is much older than the one before it: it may have been inserted."""
+    """Return True if a row is much older than the row before: a sign of an inserted row."""
     stamps = [author.stamp for author in authors if author is not None]
     return any(later < earlier - STEP_BACK_US for earlier, later in pairwise(stamps))
 

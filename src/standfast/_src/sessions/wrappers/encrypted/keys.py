@@ -122,7 +122,7 @@ class KeyRing:
         return self._key(self.current, scope, own)
 
     def opening_key(self, key_id: str, scope: str) -> Key | None:
-        """Return the key of this id for a scope; None if no secret of this id was given."""
+        """Return the key with an id for a scope; None without a secret for the id."""
         if key_id not in self.secrets:
             return None
         own = b"" if self.session_keys is None else self.session_keys.key_of(self.tenant, scope, make=False)

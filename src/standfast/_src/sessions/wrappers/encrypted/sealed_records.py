@@ -219,7 +219,7 @@ class Records:
         return header + key.cipher.encrypt(nonce, value, cell_place(self.ring.tenant, name, cell, scope) + header)
 
     def opened_cell(self, name: Name, cell: str, stored: bytes) -> tuple[bytes, str]:
-        """A cell's value, and the scope it was sealed for; raises what says why it does not open."""
+        """Return a cell's value and scope; raise an error with the reason if the cell does not open."""
         parts = _cell_parts(stored)
         if parts is None:
             raise broken(name, cell, NOT_SEALED)
@@ -259,7 +259,7 @@ def _payload_prefix(check: bytes) -> bytes:
 
 
 def _cell_parts(stored: bytes) -> tuple[str, str, int] | None:
-    """The key id and the scope that a sealed cell names, and where its ciphertext begins."""
+    """Return the key id and the scope of a sealed cell, and the place of the ciphertext."""
     at, texts = len(CELL_START), []
     if not stored.startswith(CELL_START):
         return None
@@ -295,7 +295,7 @@ def wrong(name: Name, key_id: str) -> SealKeyError:
 
 
 def broken(name: Name, cell: str, why: str) -> SealBrokenError:
-    """The error for a cell that cannot be trusted: what it says cannot be left out."""
+    """Return the error for an untrusted cell: a cell cannot be left out like a row."""
     return SealBrokenError(
         f"record {cell!r} of {name.kind} {name.id!r} cannot be used, it is {why}; nothing was changed",
         "Restore the store from a copy, or clear the session. A session that was written without encryption is taken "
