@@ -142,7 +142,7 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
         return check_session_id(session_id)
 
     def _process(self) -> str:
-        """Return the name of the current process for liveness checks by others; "" if they cannot."""
+        """Return the name of the current process for liveness checks by other processes; "" if the backend has none."""
         return ""
 
     def _is_gone(self, process: str) -> bool:
