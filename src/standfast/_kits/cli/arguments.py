@@ -180,14 +180,6 @@ def store_named(args: argparse.Namespace) -> str:
     return named
 
 
-def path_of(named: str) -> str | None:
-    """Return the file named by a store's name, if it plainly is one: a path, or `sqlite:///` and an unescaped path."""
-    if "://" not in named:
-        return named
-    path = named.removeprefix("sqlite:///")
-    return None if path == named or not path or any(one in path for one in "?%") else path
-
-
 def open_named_store(args: argparse.Namespace, *, read_only: bool = True) -> Store:
     """The store of a command line, to be used with `async with`; to be looked at unless it is to be changed."""
     from standfast._kits.operators.open_store import open_store

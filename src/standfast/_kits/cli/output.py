@@ -117,11 +117,6 @@ class Output:
         for one in safe_lines(text):
             self._write(f"{indent}{one}".rstrip())
 
-    def plain(self, lines: str) -> None:
-        """Lines that are known to be safe, all at once."""
-        if lines:
-            self._write(lines)
-
     def table(self, schema: str, columns: Sequence[Column], rows: Iterable[Row]) -> int:
         """Rows as a table, as lines in a pipe, or as JSON: then each is a record with all its values. How many."""
         count = 0

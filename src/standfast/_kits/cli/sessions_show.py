@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from standfast._kits.cli.arguments import (
     command,
     count,
     open_named_store,
-    path_of,
     seconds,
     session_id_of,
     store_named,
@@ -110,22 +109,8 @@ COLUMNS = (
 )
 
 
-def list_sessions(args: argparse.Namespace, out: Output) -> int | Coroutine[Any, Any, int]:
-    """List sessions: a page, or all of them; the sessions of a whole file in a pipe by SQLite itself."""
-    is_plain = not (out.as_json or out.is_terminal or args.prefix or args.waiting or args.since or args.after)
-    path = path_of(store_named(args)) if args.all and args.brief and is_plain else None
-    if path is not None:
-        from standfast._src.sessions.backends.sqlite.brief import session_lines
-
-        lines = session_lines(path)
-        if lines is not None:
-            out.plain(lines.text)
-            out.note(f"{lines.number:,}" if lines.number else "no session")
-            return DONE
-    return _list(args, out)
-
-
-async def _list(args: argparse.Namespace, out: Output) -> int:
+async def list_sessions(args: argparse.Namespace, out: Output) -> int:
+    """List sessions: a page, or all of them."""
     columns = BRIEF if args.brief else COLUMNS
     async with open_named_store(args) as store:
         shown, after = await show_pages(out, SESSION, columns, _list_pages(store, args), "sessions")
