@@ -217,8 +217,8 @@ async def test_a_run_at_work_is_cancelled_from_another_process(settings: dict[st
         await queue.cancel("m1", by="ann")  # its worker is told, and one of the two gives the run up
         await is_status(queue, "m1", "cancelled")
         assert (await jobs_end(queue)) == ["aborted"]
-        await queue.enqueue("m1", "Payer", "a b", session_id="s")  # delivered again: it has ended
-        assert (await jobs_end(queue)) == ["aborted", "succeeded"]
+        assert await queue.enqueue("m1", "Payer", "a b", session_id="s") is None  # put there again: it has ended
+        assert (await jobs_end(queue)) == ["aborted"]
     assert lines(settings["book"]) == ["a"]
     assert await queue.cancel("m1", by="ann") is True
 
@@ -246,7 +246,7 @@ async def test_a_run_that_was_cancelled_in_the_queue_does_not_begin_when_its_mes
 async def test_a_run_that_was_cancelled_while_it_waited_for_its_session_does_not_begin_when_its_message_comes_again(
     settings: dict[str, Any], queue: Any
 ):
-    """A worker had taken its job, and nothing of it had begun: no record says that it was cancelled."""
+    """A worker had taken its job, and nothing of it had begun: its message is taken back, whoever has the session."""
     session = queue.jobs.store.session("s")
     lease = await session.lease(ttl_s=600.0, wait_s=PATIENCE_S)  # somebody outside of the queue is at the session
     await queue.enqueue("m1", "Payer", "a", session_id="s")
@@ -356,7 +356,7 @@ async def test_a_worker_that_dies_at_the_periodic_job_does_not_stop_the_next_one
 async def test_a_run_that_was_cancelled_when_its_worker_had_died_before_it_began_stays_cancelled(
     settings: dict[str, Any], queue: Any
 ):
-    """Nothing was saved of it, and the queue forgets jobs: the store says that it has ended."""
+    """The queue forgets jobs: the store says that it has ended."""
     session = queue.jobs.store.session("s")
     lease = await session.lease(ttl_s=600.0, wait_s=PATIENCE_S)
     await queue.enqueue("m1", "Payer", "a", session_id="s")
@@ -370,7 +370,7 @@ async def test_a_run_that_was_cancelled_when_its_worker_had_died_before_it_began
     assert await queue.cancel("m1", by="ann") is True
     await lease.release()
     assert (await queue.jobs.store.run("m1")).status == "cancelled"
-    end_of_it = await queue.jobs.perform(RunJob("m1", "Payer", "a", "s"))  # as another queue, or this one, delivers it
+    end_of_it = await queue.jobs.perform(RunJob("m1", "Payer", "s"))  # as another queue, or this one, delivers it
     assert end_of_it.status == "cancelled"
     assert lines(settings["book"]) == []
     await session.close()

@@ -112,7 +112,7 @@ async def jobs(office: Office) -> None:
     await office.decide()
     async with RunJobs([office.agent], office.path) as made:
         for run_id in office.runs:
-            assert (await made.perform(RunJob(run_id, "Clerk", run_id, session_of(run_id)))).status == "done"
+            assert (await made.perform(RunJob(run_id, "Clerk", session_of(run_id)))).status == "done"
 
 
 async def dbos(office: Office) -> None:
@@ -136,7 +136,7 @@ async def _dbos(office: Office) -> None:
     try:
         await asyncio.to_thread(DBOS.launch)
         await made.start()
-        handles = [await made.enqueue(one, "Clerk", one, session_id=session_of(one)) for one in office.runs]
+        handles = [await made.enqueue(one, "Clerk", session_id=session_of(one)) for one in office.runs]
         for handle in handles:
             assert (await asyncio.wait_for(handle.get_result(), PATIENCE_S))["status"] == "done"
     finally:
@@ -160,7 +160,7 @@ async def procrastinate(office: Office) -> None:
         async with queue.app.open_async():
             await queue.app.schema_manager.apply_schema_async()
             for run_id in office.runs:
-                await queue.enqueue(run_id, "Clerk", run_id, session_id=session_of(run_id))
+                await queue.enqueue(run_id, "Clerk", session_id=session_of(run_id))
             await queue.app.run_worker_async(queues=[queue.name], wait=False, concurrency=4)
             ended = list(await queue.app.job_manager.list_jobs_async())
             assert {job.status for job in ended} == {"succeeded"}

@@ -228,9 +228,9 @@ async def test_a_new_job_lets_first_what_was_left(talk: Talk, agents: str) -> No
     assert paid.interruptions
     async with RunJobs([clerk(talk.book), clerk(talk.book, name="Other")], talk.path) as jobs:
         await jobs.store.decide("pay", "pay.0", True, by="ann")
-        assert (await jobs.perform(RunJob("new", "Clerk", "look", SESSION))).status == "done"
+        assert (await jobs.perform(await jobs.put("new", "Clerk", "look", session_id=SESSION))).status == "done"
         assert await talk.status() == {"new": "done", "pay": "done", "look": "done"}
-        assert says_unknown((await jobs.perform(RunJob("look", name, "look", SESSION))).output)
+        assert says_unknown((await jobs.perform(RunJob("look", name, SESSION))).output)
 
 
 @pytest.mark.parametrize("kept", ["beside the session", "elsewhere"])
@@ -278,12 +278,10 @@ async def test_later_jobs_do_not_report_failed_runs_whose_turns_the_session_has(
     async with RunJobs([agent], talk.path) as jobs:
         for name in ("first", "second"):
             with pytest.raises(RuntimeError, match="away"):
-                await jobs.perform(RunJob(name, "Clerk", name, session_id=SESSION))
+                await jobs.perform(await jobs.put(name, "Clerk", name, session_id=SESSION))
         result = await start(agent, talk.path, "third", unfinished="resume")
         assert (result.unfinished, result.final_output) == ((), "answer to third")
         fails.clear()
         agent.model = AnsweringModel(lambda call: "answer to second")
-        assert (
-            await jobs.perform(RunJob("second", "Clerk", "second", session_id=SESSION))
-        ).output == "answer to second"
+        assert (await jobs.perform(RunJob("second", "Clerk", SESSION))).output == "answer to second"
     assert await talk.status() == {"first": "failed", "second": "done", "third": "done"}

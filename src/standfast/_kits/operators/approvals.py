@@ -146,6 +146,8 @@ async def cancel(
     """Cancel a saved run: reject the waiting calls and store its turn whole; see `Store.cancel`."""
     check_name(by)
     text = f"This call was not approved: {by} cancelled the run" + (f" ({reason})." if reason else ".")
+    if session is not None and await _take_back(runs, session, run_id, text):
+        return
     if session is None:
         async with await runs.lease_run(run_id, ttl_s=LEASE_S, wait_s=0.0, takeover=take):
             saved, run = await _loaded_open(runs, run_id)
@@ -166,6 +168,23 @@ async def cancel(
         nested = await ended_nested(session.accepted, run.calls, run.spec.owner, partial(give_up_run, text))
         after, new = with_items(before, keeps_costs=True, nested=nested)
         await session.record(run=_save_of(after, saved), lease=lease, **new.as_arguments())
+
+
+async def _take_back(runs: StoredRunStore, session: StoredSession, run_id: str, text: str) -> bool:
+    """End a waiting message that no run under way can hear, without the session's lease; return False for another run.
+
+    The revision fences: of this step and a worker that begins the message, or a run that hears it first, one is
+    refused. A message that may steer needs the lease: the run under way may be storing it.
+    """
+    saved, run = await _loaded_open(runs, run_id)
+    said = run.spec.message
+    if said is None or run.status != "ready" or run.has_done_something or said.get("when_busy", "steer") == "steer":
+        return False
+    try:
+        await session.record(run=_save_of(give_up_run(text, run, 0), saved))
+    except RunClaimedError:
+        return False  # a worker has begun it, or a run has heard it
+    return True
 
 
 async def _loaded_open(runs: StoredRunStore, run_id: str) -> tuple[SavedRun, Run]:

@@ -442,6 +442,8 @@ class Store:
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> RunView:
         """Cancel a saved run without the agents: reject the waiting calls and store the run's turn whole (C8).
 
+        A waiting message is taken back and is in no history, also while another run has its session (F1). One that may
+        steer the run under way (`when_busy="steer"`) needs the session's lease, like a run that has begun.
         `take`: also from a worker that is at it. That worker begins nothing more and can store nothing more; what it
         had begun is reported as of unknown outcome. Raises NotFoundError, RunStateError if the run has ended, and
         SessionBusyError while its session is leased: without `take` by any worker, with it by another run of the

@@ -68,10 +68,8 @@ class RunWorkflows:
         self._attempts_max, self._cron = attempts_max, tend
         self._loops: set[asyncio.AbstractEventLoop] = set()
 
-        async def run(
-            run_id: str, agent: str, input: str | list[Item] | None, session_id: str | None
-        ) -> dict[str, Any]:
-            return await self._perform(RunJob(run_id, agent, input, session_id))
+        async def run(run_id: str, agent: str, session_id: str | None) -> dict[str, Any]:
+            return await self._perform(RunJob(run_id, agent, session_id))
 
         async def tend_now(at: datetime, given: object) -> None:
             self._loops.add(asyncio.get_running_loop())
@@ -114,14 +112,20 @@ class RunWorkflows:
     # --- putting runs into the queue ---------------------------------------------------------------------------------
 
     async def enqueue(
-        self, run_id: str, agent: str, input: str | list[Item], *, session_id: str | None = None
+        self, run_id: str, agent: str, input: str | list[Item] | None = None, *, session_id: str | None = None
     ) -> WorkflowHandleAsync[dict[str, Any]]:
-        """Put a run into the queue; its id is the workflow's. Asked twice, DBOS gives the first workflow again.
+        """Save a run and put its name into the queue; its id is the workflow's. Asked twice, DBOS gives the first
+        workflow again.
 
-        The handle's result says how that workflow ended: `done` with the output, `waits` if a person must decide, or
-        `handed_over` if a deploy came in between. `Runner.result` has the run's own.
+        The input goes into the store, as `RunJobs.put` does it; without input the run is there already: a message sent
+        by `Store.send`, or a run of any process. The handle's result says how that workflow ended: `done` with the
+        output, `waits` if a person must decide, or `handed_over` if a deploy came in between. `Runner.result` has the
+        run's own.
         """
-        return await self._enqueue(run_id, RunJob(run_id, agent, input, session_id))
+        job = RunJob(run_id, agent, session_id)
+        if input is not None:
+            await self.jobs.put(run_id, agent, input, session_id=session_id)
+        return await self._enqueue(run_id, job)
 
     async def decide(
         self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
@@ -140,28 +144,15 @@ class RunWorkflows:
 
         Nothing interrupts that worker: DBOS stops a workflow between its steps, and this one has none. `take`: the run
         is taken from it, alive or dead, as `Store.cancel` does; it stores nothing more, and what it had begun is said
-        to be unknown. A run that has not begun, in the queue or while it waits for its session, does not begin.
+        to be unknown. A run that has not begun, in the queue or while it waits for its session, is taken back.
         """
         await DBOS.cancel_workflow_async(run_id)
         try:
             await self.jobs.store.cancel(run_id, by=by, reason=reason, take=take)
-        except NotFoundError:
-            return await self._call_off(run_id, by=by)
-        except RunStateError:
-            return True  # it has ended
+        except (NotFoundError, RunStateError):
+            return True  # it has ended, or was never saved
         except (SessionBusyError, RunClaimedError):
             return False
-        return True
-
-    async def _call_off(self, run_id: str, *, by: str) -> bool:
-        """Record the end of a run that has no saved state: a worker may have it, and wait."""
-        workflow = await DBOS.get_workflow_status_async(run_id)
-        if workflow is None or workflow.input is None:
-            return True  # it was never enqueued
-        try:
-            await self.jobs.call_off(RunJob(*workflow.input["args"]), by=by)
-        except RunClaimedError:
-            return False  # it has begun in this moment
         return True
 
     async def tend(self) -> dict[str, int]:
@@ -177,9 +168,7 @@ class RunWorkflows:
 
     async def _enqueue(self, workflow_id: str, job: RunJob) -> WorkflowHandleAsync[dict[str, Any]]:
         with SetWorkflowID(workflow_id):
-            return await DBOS.enqueue_workflow_async(
-                self.name, self._run, job.run_id, job.agent, job.input, job.session_id
-            )
+            return await DBOS.enqueue_workflow_async(self.name, self._run, job.run_id, job.agent, job.session_id)
 
     # --- working -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +180,7 @@ class RunWorkflows:
             try:
                 return (await self.jobs.perform(job)).as_json()
             except RunHandedOverError:
-                await self._go_on(RunJob(job.run_id, job.agent, None, job.session_id))
+                await self._go_on(job)
                 return {"run_id": job.run_id, "status": "handed_over", "output": None, "waiting": []}
             except Exception as error:
                 after_s = again_after_s(

@@ -1,20 +1,23 @@
 """Jobs of any queue that run agents: a job may be delivered any number of times, anywhere.
 
-A run's store is its log already, and its lease tells whether its worker lives. So a job keeps no state of its own: it
-starts the run under its id, and finds all earlier work there, from this process or a killed one. An engine adapter
-hands deliveries to `RunJobs.perform` and asks `again_after_s` about its errors.
+A run's store is its log already, and its lease tells whether its worker lives. So a job keeps nothing of the run: the
+input is saved first (`RunJobs.put`), the engine carries the run's name, and a delivery begins or resumes the run of
+that name (`RunJobs.perform`), with all earlier work, from this process or a killed one. An engine adapter asks
+`again_after_s` about errors, and takes a run back with `Store.cancel`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
 
 from standfast._kits.operators.copy_sessions import AnyStore
 from standfast._kits.operators.open_store import open_store
-from standfast._kits.operators.run_view import load
+from standfast._kits.operators.run_view import RunView, load
 from standfast._kits.operators.store import Store
 from standfast._kits.workers.plain_output import plain
 from standfast._src.agents.agent import Agent
@@ -33,17 +36,24 @@ from standfast._src.base.errors import (
     SessionBusyError,
     SessionConflictError,
 )
-from standfast._src.base.json_values import Item, JsonValue
+from standfast._src.base.json_values import Item, JsonValue, encode_value
+from standfast._src.items.items import ItemHelpers
+from standfast._src.runs.api.agent_runner import execute
 from standfast._src.runs.api.arguments import StartOptions, named_agents
-from standfast._src.runs.api.resume import deliver
+from standfast._src.runs.api.resume import AS_SAVED, to_resume
 from standfast._src.runs.api.runner import Runner
 from standfast._src.runs.engine.codec import RunRecord, decode_saved, has_ended
 from standfast._src.runs.engine.run import Owner, begin
-from standfast._src.runs.engine.run_store import RunSummary
+from standfast._src.runs.engine.run_store import RunStore, RunSummary, check_run_id
 from standfast._src.runs.loop.initial_run import own_items
 from standfast._src.runs.loop.result import RunResult
-from standfast._src.runs.persistence.unfinished_runs import give_up_run
+from standfast._src.runs.persistence.recover_from_session import another_input
+from standfast._src.runs.persistence.unfinished_on_server import given_input_of
 from standfast._src.runs.recovery.recover import ANCHOR
+from standfast._src.sessions.rules.messages import WhenBusy
+
+OUTPUT_BYTES_MAX = 2_000
+# Twice in an engine's log (the job's result and the workflow's), with names and times it stays below 10 KB.
 
 AGAIN_S_MAX = 60.0
 # Long enough for a store that is being restarted, short enough that no operator searches for the job.
@@ -64,13 +74,11 @@ an older worker may have got the job, and the next one has them."""
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
-    """Content of a queue entry: plain values, so that any engine can carry it."""
+    """Content of a queue entry: three names, and nothing of the run, so that any engine can carry it."""
 
     run_id: str
     agent: str
     """The name of the agent that the run starts with."""
-    input: str | list[Item] | None = None
-    """None: the run was begun by an earlier job, and is only resumed."""
     session_id: str | None = None
     """None: no session keeps the conversation."""
 
@@ -80,15 +88,24 @@ class JobEnd:
     """End of a job. `waits`: a person must decide first; the job is over, and another job resumes the run."""
 
     run_id: str
-    status: Literal["done", "waits", "failed", "cancelled"]
+    status: Literal["done", "waits", "failed", "cancelled", "refused"]
     output: JsonValue = None
     """The final output as JSON."""
     waiting: tuple[str, ...] = ()
     """The ids of the calls that wait for a person."""
+    heard_by: str | None = None
+    """The run that heard the job's message together with its own. The end is that of this run, whose calls wait."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the same as JSON, for engines that keep a job's result."""
-        return {"run_id": self.run_id, "status": self.status, "output": self.output, "waiting": list(self.waiting)}
+        """Return the same as JSON, for engines that keep a job's result.
+
+        An output of more than 2,000 bytes stays in the store (`output_left_out`): an engine keeps a job's result for
+        each delivery, and its log must not grow with the conversation. `RunJobs.end_of` reads the output.
+        """
+        is_short = len(encode_value(self.output)) <= OUTPUT_BYTES_MAX
+        said: dict[str, Any] = {"run_id": self.run_id, "status": self.status, "waiting": list(self.waiting)}
+        said |= {"output": self.output} if is_short else {"output": None, "output_left_out": True}
+        return said | ({} if self.heard_by is None else {"heard_by": self.heard_by})
 
 
 ContextOf = Callable[[RunJob], object]
@@ -150,14 +167,78 @@ class RunJobs:
         if opened is not None and opened is not self._given:
             await opened.close()
 
+    # --- a run's name ------------------------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        run_id: str,
+        agent: str,
+        input: str | list[Item],
+        *,
+        session_id: str | None = None,
+        when_busy: WhenBusy = "queue",
+        by: str | None = None,
+    ) -> RunJob:
+        """Save a run that no worker has begun, and return its job: the names to give to the engine.
+
+        In a session the input is a message, sent under the run's id (F1): a repeat changes nothing, another input under
+        the id raises SessionConflictError. `when_busy` as for `Store.send`; "queue" gives every job an answer of its
+        own. A process that crashes between this and the engine leaves a run that `recover` begins.
+        """
+        if session_id is None:
+            await self._put_alone(run_id, agent, input)
+        else:
+            await self.store.send(
+                session_id, input, agent=agent, message_id=run_id, when_busy=when_busy, by=by, max_turns=self._max_turns
+            )
+        return RunJob(run_id, agent, session_id)
+
+    async def _put_alone(self, run_id: str, agent: str, given: str | list[Item]) -> None:
+        """Save a run without a conversation; do nothing if saved before."""
+        items = own_items(given)
+        fresh = begin(
+            run_id=check_run_id(run_id),
+            agent=agent,
+            input_items=items,
+            owner=Owner(),
+            max_turns=self._max_turns,
+            verdict="blocking",
+            input_is_text=isinstance(given, str),
+            message={},
+        )
+        record = RunRecord(fresh)
+        session = self.store.session(ANCHOR)
+        try:
+            runs = session.run_store()
+            saved = await runs.load_run(run_id)
+            if saved is None:
+                try:
+                    await runs.save_run(
+                        run_id,
+                        expect=0,
+                        head=record.head(),
+                        tails=record.tails({}),
+                        status=record.status,
+                        agent=record.agent,
+                        session_id=None,
+                    )
+                    return
+                except RunClaimedError:
+                    saved = await runs.load_run(run_id)  # another process has put it there meanwhile
+            if saved is not None and not has_ended(saved) and given_input_of(decode_saved(saved)) != items:
+                raise another_input(fresh)
+        finally:
+            await session.close()
+
     # --- one delivery ------------------------------------------------------------------------------------------------
 
     async def perform(self, job: RunJob) -> JobEnd:
-        """Run a job, regardless of earlier deliveries.
+        """Begin or resume the run of a job by its name, regardless of earlier deliveries.
 
         A run that has ended returns its result again; an interrupted one continues behind its last effect; one that
-        waits for a person reports that. Raises RunClaimedError or SessionBusyError while another worker executes it,
-        and errors of the run: `again_after_s` decides about another delivery.
+        waits for a person reports that. A message that another run heard has the end of that run. Raises
+        RunClaimedError or SessionBusyError while another worker executes it, NotFoundError for a run that was never
+        saved, and errors of the run: `again_after_s` decides about another delivery.
         """
         agent = self.agents.get(job.agent)
         if agent is None:
@@ -170,29 +251,98 @@ class RunJobs:
             owned, store = (session, None) if job.session_id is not None else (None, session.run_store())
             config = self.config if store is None else replace(self.config, run_store=store)
             context = self._context(job) if self._context is not None else None
-            options = StartOptions(context, self._max_turns, None, config, session=owned, beside=self._find_agent_for)
-            try:
-                result = await deliver(agent, job.run_id, job.input, options, store)
-            except RunStateError:
-                ended = await self._find_ending(job.run_id)
-                if ended is None:
-                    raise
-                return ended
-            return _end_of(result)
+            options = StartOptions(context, AS_SAVED, None, config, session=owned, beside=self._find_agent_for)
+            return _end_of(await self._resume(agent, job, options, store))
+        except (RunStateError, NotFoundError) as error:
+            if isinstance(error, NotFoundError) and await self._view(job.run_id) is not None:
+                raise  # code of the run raised it
+            ended = await self._find_ending(job)
+            if isinstance(ended, RunJob):
+                return replace(await self.perform(ended), run_id=job.run_id, heard_by=ended.run_id)
+            if ended is None:
+                raise
+            return ended
         finally:
             await session.close()
 
-    async def _find_ending(self, run_id: str) -> JobEnd | None:
-        """Return the end of a run, or None: cancelled, settled by another run, or done in an earlier delivery."""
-        try:
-            view = await self.store.run(run_id)
-        except (NotFoundError, RunStateError):
-            return None
-        match view.status:
-            case "done" | "failed" | "cancelled" as status:
-                return JobEnd(run_id, status, view.output)
+    async def _resume(
+        self, agent: Agent[Any], job: RunJob, options: StartOptions, store: RunStore | None
+    ) -> RunResult[Any]:
+        """Resume the run; load it again if another worker saved the run during the wait for the lease."""
+        patience_end = time.monotonic() + self.config.lease_wait_s
+        while True:
+            state, given, resumed = await to_resume(agent, job.run_id, store, options)
+            try:
+                return await execute(agent, state, given, resumed)
+            except RunClaimedError:
+                runs = self.store.session(ANCHOR)
+                try:
+                    now = await runs.run_store().load_run(job.run_id)
+                finally:
+                    await runs.close()
+                is_moved = now is None or now.revision != resumed.revision
+                if not is_moved or time.monotonic() >= patience_end:
+                    raise
+
+    async def end_of(self, job: RunJob) -> JobEnd | None:
+        """Return the end of a job's run as the store knows it, or None while the run has not ended. Nothing runs."""
+        ended = await self._find_ending(job)
+        if not isinstance(ended, RunJob):
+            return ended
+        found = await self.end_of(ended)
+        return None if found is None else replace(found, run_id=job.run_id, heard_by=ended.run_id)
+
+    async def _find_ending(self, job: RunJob) -> JobEnd | RunJob | None:
+        """Return the end of a run, or the job of the run that heard the message; None without either."""
+        view, said = await self._view(job.run_id), None
+        if job.session_id is not None:
+            with suppress(NotFoundError):
+                said = await self.store.receipt(job.session_id, job.run_id)
+        if said is not None and said.state == "heard" and said.run_id is not None:
+            try:
+                return await self.job_of(said.run_id)
+            except (NotFoundError, RunStateError):
+                return RunJob(said.run_id, job.agent, job.session_id)  # it has ended
+        if said is not None and said.state in ("refused", "cleared", "moved"):
+            return JobEnd(job.run_id, "refused" if said.state == "refused" else "cancelled")
+        if view is None and said is not None and said.state == "done":
+            return JobEnd(job.run_id, "done", await self._read_answer(job))
+        match view and view.status:
+            case "done":
+                assert view is not None
+                return JobEnd(job.run_id, "done", await self._read_output(job, view))
+            case "failed" | "cancelled" as status:
+                return JobEnd(job.run_id, status)
             case _:
                 return None
+
+    async def _read_output(self, job: RunJob, view: RunView) -> JsonValue:
+        """Return the output in the type of the run's agent; without the agent, the stored output."""
+        agent = self.agents.get(job.agent)
+        if agent is None:
+            return plain(view.output)
+        session = self.store.session(job.session_id or ANCHOR)
+        try:
+            owned, store = (session, None) if job.session_id is not None else (None, session.run_store())
+            return plain((await Runner.result(agent, job.run_id, session=owned, run_store=store)).final_output)
+        finally:
+            await session.close()
+
+    async def _view(self, run_id: str) -> RunView | None:
+        try:
+            return await self.store.run(run_id)
+        except (NotFoundError, RunStateError):
+            return None
+
+    async def _read_answer(self, job: RunJob) -> str | None:
+        """Return the last text of a run whose record was pruned, from its session."""
+        session = self.store.session(job.session_id or ANCHOR)
+        try:
+            items = await session.written(job.run_id)
+        finally:
+            await session.close()
+        said = [item for item in items if item.get("type") == "message" or item.get("role") == "assistant"]
+        return ItemHelpers.extract_text(said[-1]) if said else None
 
     # --- from another process ----------------------------------------------------------------------------------------
 
@@ -206,28 +356,6 @@ class RunJobs:
         """
         view = await self.store.decide(run_id, call_id, approve, by=by, **shown)
         return None if view.waiting else await self.job_of(run_id)
-
-    async def call_off(self, job: RunJob, *, by: str) -> None:
-        """Cancel a run without saved state: a worker that starts it later finds its end.
-
-        Raises RunClaimedError if it has begun since.
-        """
-        owner = Owner() if job.session_id is None else Owner("session", job.session_id)
-        fresh = begin(run_id=job.run_id, agent=job.agent, input_items=own_items(job.input or []), owner=owner)
-        record = RunRecord(give_up_run(f"{by} cancelled the run.", fresh, 0))
-        session = self.store.session(ANCHOR)
-        try:
-            await session.run_store().save_run(
-                job.run_id,
-                expect=0,
-                head=record.head(),
-                tails=record.tails({}),
-                status=record.status,
-                agent=record.agent,
-                session_id=record.session_id,
-            )
-        finally:
-            await session.close()
 
     async def recover(self) -> dict[str, int]:
         """Resume every run of the store that has no worker and that one of the agents can continue: one pass.
@@ -245,12 +373,12 @@ class RunJobs:
     def _find_agent_for(self, started_with: str, run: RunSummary) -> tuple[Agent[Any], object] | None:
         """Return the agent and context to resume another run of a job's conversation, which must finish first (C15)."""
         agent = self.agents.get(started_with)
-        job = RunJob(run.run_id, started_with, None, run.session_id)
+        job = RunJob(run.run_id, started_with, run.session_id)
         return None if agent is None else (agent, self._context(job) if self._context is not None else None)
 
     def _context_of_run(self, run: RunSummary) -> object:
         assert self._context is not None
-        return self._context(RunJob(run.run_id, run.agent, None, run.session_id))
+        return self._context(RunJob(run.run_id, run.agent, run.session_id))
 
     async def job_of(self, run_id: str) -> RunJob:
         """Return the job that resumes a saved run; raise NotFoundError if unknown, RunStateError if ended."""
@@ -262,7 +390,7 @@ class RunJobs:
         if has_ended(saved):
             raise RunStateError(f"run {run_id!r} has ended", "There is nothing to go on with; read its result.")
         spec = decode_saved(saved).spec
-        return RunJob(run_id, spec.agent, None, spec.owner.id if spec.owner.kind == "session" else None)
+        return RunJob(run_id, spec.agent, spec.owner.id if spec.owner.kind == "session" else None)
 
 
 def _end_of(result: RunResult[Any]) -> JobEnd:

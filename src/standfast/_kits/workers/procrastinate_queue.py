@@ -78,29 +78,19 @@ class RunQueue:
     # --- putting runs into the queue ---------------------------------------------------------------------------------
 
     async def enqueue(
-        self, run_id: str, agent: str, input: str | list[Item], *, session_id: str | None = None
+        self, run_id: str, agent: str, input: str | list[Item] | None = None, *, session_id: str | None = None
     ) -> int | None:
-        """Put a run into the queue, and return the job's number; None if a job of this run waits there already.
+        """Save a run and put its name into the queue; return the job's number, or None if no job is necessary.
 
-        Jobs of one session are worked off in order, one at a time. A repeat is harmless at any time: a run that was
-        cancelled before it began stays cancelled (None, too), as long as the queue keeps its cancelled job.
+        The input goes into the store, as `RunJobs.put` does it; without input the run is there already: a message sent
+        by `Store.send`, or a run of any process. Jobs of one session are worked off in order, one at a time. A repeat
+        is harmless at any time: a run with a job waiting in the queue gets no second one, and a cancelled run none.
         """
-        if await self._was_cancelled_before_it_began(run_id):
-            return None
-        return await self._defer(RunJob(run_id, agent, input, session_id))
-
-    async def _was_cancelled_before_it_began(self, run_id: str) -> bool:
-        jobs = list(await self.app.job_manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)))
-        if any(job.status == "cancelled" for job in jobs):
-            return True
-        if not any(job.status == "aborted" for job in jobs):
-            return False
-        try:
-            view = await self.jobs.store.run(run_id)
-        except NotFoundError:
-            return True  # its worker was told while the run waited for its session
-        # Else it had begun, and its record says how it has ended: what is called off is saved once, and never begun.
-        return view.status == "cancelled" and view.revision == 1
+        job = RunJob(run_id, agent, session_id)
+        if input is not None:
+            await self.jobs.put(run_id, agent, input, session_id=session_id)
+        end = await self.jobs.end_of(job)
+        return None if end is not None and end.status == "cancelled" else await self._defer(job)
 
     async def decide(
         self, run_id: str, call_id: str, approve: bool, *, by: str, **shown: Unpack[DecisionOptions]
@@ -119,7 +109,7 @@ class RunQueue:
 
         The worker of the run is notified, and cancels it; if it does not within some seconds, because it has crashed or
         could not be notified, the run is taken from it. Effects of its tools are stored, or recorded as unknown. A run
-        that is still in the queue does not begin.
+        that is still in the queue is taken back, and does not begin.
         """
         manager = self.app.job_manager
         is_told = False
@@ -134,12 +124,9 @@ class RunQueue:
         while True:
             is_late = time.monotonic() >= end
             try:
-                try:
-                    await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
-                except NotFoundError:  # it had not begun; a worker may have it, and a message may come again
-                    await self._call_off(jobs, by)
-            except RunStateError:
-                return True  # it has ended
+                await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
+            except (NotFoundError, RunStateError):
+                return True  # it has ended, or was never saved
             except (SessionBusyError, RunClaimedError):
                 if is_late:
                     return False
@@ -147,22 +134,13 @@ class RunQueue:
             else:
                 return True
 
-    async def _call_off(self, jobs: Iterable[Job], by: str) -> None:
-        """Record the end of a run that has no saved state; do nothing if it was in no queue."""
-        for job in jobs:
-            if job.task_kwargs.get("input") is not None:
-                given: Any = job.task_kwargs
-                await self.jobs.call_off(RunJob(**given), by=by)
-                return
-
     async def _defer(self, job: RunJob) -> int | None:
         # One run, or one conversation, at a time and in order: a job waiting for a lease would keep a place of its
         # worker busy meanwhile.
         lock = _name_of(job.run_id) if job.session_id is None else f"session {job.session_id}"
         made = self._run.configure(lock=lock, queueing_lock=_name_of(job.run_id))
         try:
-            given: Any = job.input  # items are JSON, and their type says less
-            return await made.defer_async(run_id=job.run_id, agent=job.agent, input=given, session_id=job.session_id)
+            return await made.defer_async(run_id=job.run_id, agent=job.agent, session_id=job.session_id)
         except AlreadyEnqueued:
             return None
 
@@ -208,11 +186,9 @@ class RunQueue:
     async def _tend_now(self, timestamp: int) -> dict[str, int]:
         return await self.tend()
 
-    async def _perform(
-        self, context: JobContext, run_id: str, agent: str, input: str | list[Item] | None, session_id: str | None
-    ) -> dict[str, Any]:
+    async def _perform(self, context: JobContext, run_id: str, agent: str, session_id: str | None) -> dict[str, Any]:
         try:
-            end = await self.jobs.perform(RunJob(run_id, agent, input, session_id))
+            end = await self.jobs.perform(RunJob(run_id, agent, session_id))
         except asyncio.CancelledError:
             if context.abort_reason() is AbortReason.USER_REQUEST:
                 # The requester of the abortion cancels the run, too: one of the two gets an error about the other.

@@ -7,10 +7,8 @@ from typing import Any
 
 from standfast._src.agents.agent import Agent
 from standfast._src.agents.approvals import ApprovalBook
-from standfast._src.agents.run_config import check_max_turns, coerce_run_config
+from standfast._src.agents.run_config import check_max_turns
 from standfast._src.base.errors import NotFoundError
-from standfast._src.base.json_values import Item
-from standfast._src.runs.api.agent_runner import execute
 from standfast._src.runs.api.arguments import StartOptions
 from standfast._src.runs.api.run_state import RunState
 from standfast._src.runs.api.saved_context import wrap_context
@@ -18,7 +16,6 @@ from standfast._src.runs.engine.codec import decode_saved
 from standfast._src.runs.engine.run import evolve
 from standfast._src.runs.engine.run_store import RunStore, SavedRun
 from standfast._src.runs.loop.agent_graph import AgentGraph
-from standfast._src.runs.loop.result import RunResult
 from standfast._src.runs.loop.run_scope import ResumedRun, usage_of
 from standfast._src.runs.persistence.resume_checks import check_saved
 from standfast._src.runs.persistence.session_lock import run_store_of
@@ -41,16 +38,6 @@ async def to_resume(
     # The session may only be where the run store is: a run that a server owns is not given it.
     owned = options.session if run.spec.owner.kind == "session" else None
     return state, options._replace(session=owned, max_turns=run.spec.max_turns), resumed
-
-
-async def deliver(
-    agent: Agent[Any], run_id: str, given: str | list[Item] | None, options: StartOptions, run_store: RunStore | None
-) -> RunResult[RunState[Any]]:
-    """Start a run under its id, wherever it has got to; without input, resume the saved run of that id."""
-    if given is None:
-        return await execute(agent, *await to_resume(agent, run_id, run_store, options._replace(max_turns=AS_SAVED)))
-    config = replace(coerce_run_config(options.run_config), run_id=run_id)
-    return await execute(agent, given, options._replace(run_config=config))
 
 
 async def load_saved_run(store: RunStore, run_id: str) -> SavedRun:

@@ -8,12 +8,13 @@ Either step ends the messages: each is history once, under one writer, and never
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from standfast._src.agents.guardrails import InputGuardrail, InputGuardrailResult, judge
-from standfast._src.base.errors import StandfastError
+from standfast._src.base.errors import SessionConflictError, StandfastError
 from standfast._src.base.json_values import Item, copy_json
 from standfast._src.base.operational_events import emit
 from standfast._src.items.items import InputItem
@@ -110,23 +111,41 @@ async def hear_first(scope: RunScope, run: Run) -> Run:
         return run
     assert scope.session is not None
     own, ids = run.spec.run_id, scope.session.inbox
-    messages, ended = await _load_waiting(scope, run, ids[: ids.index(own)] if own in ids else ids, is_steered=False)
-    heard: list[Message] = []
-    for message in messages:
-        refused_by = await _refusing_guardrail(scope, run, message)
-        if refused_by is None:
-            heard.append(message)
-            ended.append(message.end_heard(own, message.message_id, 0))
-        else:
-            ended.append(message.end_refused(own, refused_by))
-            _tell_refused(run, message, refused_by)
-    if ended:
+    ids, judged = ids[: ids.index(own)] if own in ids else ids, dict[str, str | None]()
+    while True:
+        messages, ended = await _load_waiting(scope, run, ids, is_steered=False)
+        for message in messages:
+            if message.message_id not in judged:
+                judged[message.message_id] = await _refusing_guardrail(scope, run, message)
+        heard = [message for message in messages if judged[message.message_id] is None]
+        refused = {one: by for one in messages if (by := judged[one.message_id]) is not None}
+        ended += [message.end_heard(own, message.message_id, 0) for message in heard]
+        ended += [message.end_refused(own, by) for message, by in refused.items()]
+        if not ended:
+            break
         nested = [NestedItems(one.message_id, 0, one.items) for one in heard]
-        await scope.session.record(NewItems(own, nested=nested, heard=ended), run=None)
+        try:
+            await scope.session.record(NewItems(own, nested=nested, heard=ended), run=None)
+            break
+        except SessionConflictError:
+            if not await _is_one_over(scope, messages):
+                raise  # else an operator took one back in this moment, and the rest is heard
+    for message, by in refused.items():
+        _tell_refused(run, message, by)
     for message in heard:
         run = advance(run, MessageHeard(message.message_id))
         _tell_heard(scope, run, message)
     return run
+
+
+async def _is_one_over(scope: RunScope, messages: Iterable[Message]) -> bool:
+    """Return True if a message has ended after loading."""
+    assert scope.store is not None
+    for message in messages:
+        saved = await scope.store.load_run(message.message_id)
+        if saved is None or has_ended(saved):
+            return True
+    return False
 
 
 async def hear(loop: Loop, scope: RunScope) -> bool:

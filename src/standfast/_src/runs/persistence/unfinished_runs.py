@@ -267,7 +267,8 @@ async def _first_of(
     first, as a new message does, and no other run finds it: otherwise its input would come between the question and the
     answer of a younger run.
     """
-    able = [one for one in found if isinstance(one, Found) and may_go_first(one, yielding, is_resumed=is_resumed)]
+    is_later = not is_resumed or is_untouched  # a message that a worker begins came last, like a new run
+    able = [one for one in found if isinstance(one, Found) and may_go_first(one, yielding, is_resumed=not is_later)]
     if not able:
         return None
     session_id, known = able[0].run.spec.owner.id, {one.run_id for one in able}
