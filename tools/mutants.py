@@ -7,8 +7,8 @@
 A mistake is planted in a copy of the source, never in the working tree. The tests of the short tier that name one of
 its clauses (tests/helpers/clauses.py) run against the copy, the likeliest first, until one fails. That test has caught
 the mistake if it passes on a copy without it. A mistake that every test lets pass is a survivor: it is named, and the
-exit code is 1. `docs/reference/mutants.md` is the table of all verdicts; the state is kept in `.mutants`, which git
-ignores.
+exit code is 1. `docs/reference/mutants.md` is the table of all verdicts. `tests/mistakes/verdicts.json` keeps them and
+is committed, so that a run continues on another machine; what is only of use here is in `.mutants`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from tests.mistakes.registry import Mistake, every_mistake  # noqa: E402 — the project's root comes first
 
 STATE = ROOT / ".mutants"
+VERDICTS = ROOT / "tests" / "mistakes" / "verdicts.json"
 PAGE = ROOT / "docs" / "reference" / "mutants.md"
 COPIED = ("src", "tests", "tools", "examples", "bench", "docs", "requirements", "pyproject.toml", "README.md", "dev")
 SHORT_TIER = ("--tier", "short")
@@ -55,13 +56,17 @@ class Verdict:
     digest: str
     outcome: str
     check: str = ""
+    files: str = ""
+    is_proved: bool = False
+    """Whether the test that caught it was seen to pass without it."""
     seen: str = ""
     seconds: float = 0.0
     tests: int = 0
     hung: list[str] = field(default_factory=list)
-    files: str = ""
-    is_proved: bool = False
-    """Whether the test that caught it was seen to pass without it."""
+
+
+LASTING = ("digest", "outcome", "check", "files", "is_proved")
+"""What is kept of a verdict. What a failure looked like and how long it took is said of one machine."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -105,7 +110,7 @@ class Book:
 
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         STATE.mkdir(exist_ok=True)
-        self._path = STATE / "verdicts.json"
+        self._path = VERDICTS
         self._lock = threading.Lock()
         known = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
         ids = {mistake.id for mistake in mistakes}
@@ -138,9 +143,9 @@ class Book:
 
     def save(self) -> None:
         """Write all verdicts."""
-        draft = self._path.with_suffix(".draft")
-        text = json.dumps({name: vars(one) for name, one in sorted(self.verdicts.items())}, indent=1)
-        draft.write_text(text, encoding="utf-8")
+        draft = STATE / "verdicts.draft"
+        kept = {name: {part: getattr(one, part) for part in LASTING} for name, one in sorted(self.verdicts.items())}
+        draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         draft.replace(self._path)
         self._timed.write_text(json.dumps(dict(self.durations), indent=0), encoding="utf-8")
 

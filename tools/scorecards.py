@@ -21,7 +21,10 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from standfast._kits.conformance.scorecard import Scorecard
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEN = ROOT / "build" / "scorecards"
@@ -158,7 +161,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def stale(page: Page, reference: str) -> list[str]:
-    """The clauses of which a page tells, for this backend, with other numbers of checks than there are now.
+    """The clauses that a page lacks or shows as broken for this backend, or with other numbers of checks than now.
 
     Those that the kit has, and those of them that can be made there: a backend may have learned a hook since.
     """
@@ -175,12 +178,15 @@ def stale(page: Page, reference: str) -> list[str]:
         made[check.clause_id] += can_be_made
     place = 2 + page.backends.index(reference)
     _, _, *rows = rows_of((ROOT / page.path).read_text(encoding="utf-8"))
+    cells = {row[0]: row[place] for row in rows}
     found = []
-    for clause_id, cell in ((row[0], row[place]) for row in rows if row[0] in there):
+    for clause_id in there:
+        cell = cells.get(clause_id, "")
         told = re.search(r"\((\d+)/(\d+)\)", cell)
         numbers = (int(told[1]), int(told[2])) if told else (0, there[clause_id])
         is_stale = numbers[1] != there[clause_id] or (reference not in THEIRS and numbers[0] != made[clause_id])
-        found += [clause_id] if is_stale else []
+        is_mended = reference not in THEIRS and "broken" in cell  # or it is broken still: it is seen again
+        found += [clause_id] if is_stale or is_mended or not cell else []
     return found
 
 
@@ -192,7 +198,7 @@ def mend(page: Page, reference: str, clauses: list[str]) -> None:
     card.merge(_seen(reference))
     seen = {row[0]: row[2] for row in rows_of(card.markdown())}
     path, place = ROOT / page.path, 2 + page.backends.index(reference)
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _with_rows(path.read_text(encoding="utf-8").splitlines(), card, len(page.backends))
     for number, line in enumerate(lines):
         row = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else [""]
         if row[0] in clauses:
@@ -203,6 +209,24 @@ def mend(page: Page, reference: str, clauses: list[str]) -> None:
     now = [line for line in card.markdown().splitlines() if line.startswith(earlier)]
     lines = [line for line in lines if not line.startswith(earlier)] + now
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _with_rows(lines: list[str], card: Scorecard, columns: int) -> list[str]:
+    """Add empty rows for the clauses of this card that a page lacks, in the order of the contract."""
+    from standfast._kits.contract.clauses import sort_key
+
+    rows = [(number, row[0]) for number, line in enumerate(lines) if line.startswith("| ") for row in rows_of(line)]
+    known = {name: number for number, name in rows[2:]}
+    for new in rows_of(card.markdown())[2:]:
+        name = new[0]
+        if name in known:
+            continue
+        # The heading of a part stands before its clauses: `**F**` is placed as `F` is.
+        earlier = [number for other, number in known.items() if sort_key(other.strip("*")) <= sort_key(name.strip("*"))]
+        at = max(earlier, default=rows[1][0]) + 1
+        lines = [*lines[:at], f"| {' | '.join([*new[:2], *[''] * columns])} |", *lines[at:]]
+        known = {other: number + (number >= at) for other, number in known.items()} | {name: at}
+    return lines
 
 
 def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> None:

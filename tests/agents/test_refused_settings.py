@@ -50,6 +50,7 @@ WRONG: list[tuple[str, Any]] = [
     ("lease_wait_s", "x"),
     ("lease_wait_s", -1),
     ("close_session", "no"),
+    ("messages", "sometimes"),
 ]
 
 

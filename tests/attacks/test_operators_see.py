@@ -133,6 +133,22 @@ async def test_settling(seen: Seen) -> None:
     seen.check_one("run_unfinished", "r1", "gone", "settled")
 
 
+async def test_a_message_that_is_sent_and_heard(seen: Seen) -> None:
+    session = InMemorySession("s")
+
+    @function_tool
+    async def look() -> str:
+        """Look, while a message arrives."""
+        await session.send(SECRET, agent="A", message_id="m1")
+        return SECRET
+
+    model = ScriptedModel([[function_call("look", {}, call_id="c1")], final(SECRET)])
+    agent: Agent[Any] = Agent(name="A", tools=[look], model=model)
+    await Runner.run(agent, SECRET, session=session, run_config=seen.config(run_id="r1"))
+    seen.check_one("message_sent", "m1", "s")
+    seen.check_one("message_heard", "m1", "r1")
+
+
 async def test_an_outcome_that_stays_unknown(seen: Seen) -> None:
     session, began = InMemorySession("s"), asyncio.Event()
 

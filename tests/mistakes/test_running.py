@@ -53,6 +53,7 @@ def test_a_planted_file_is_as_it_was_afterwards(tmp_path: Path) -> None:
 
 def test_the_page_names_survivors_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutants, "STATE", tmp_path)
+    monkeypatch.setattr(mutants, "VERDICTS", tmp_path / "verdicts.json")
     book = Book([ONE, OTHER])
     book.enter(ONE, Verdict(digest_of(ONE), SURVIVED))
     book.enter(OTHER, Verdict(digest_of(OTHER), CAUGHT, "tests/a.py::test_it", is_proved=True))

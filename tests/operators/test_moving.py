@@ -577,7 +577,7 @@ async def test_a_sealed_session_is_moved_by_whoever_has_the_key(tmp_path: Path) 
     await paused(session)
     ((_, error),) = (await copy_sessions(tmp_path / "a.db", tmp_path / "c.db")).refused
     assert isinstance(error, SealKeyError)
-    assert "cannot be told without its key" in str(error)
+    assert "cannot be read without its key" in str(error)
     (done,) = (await copy_sessions(source, target, move=True)).copied
     assert (done.is_verified, done.moved) == (True, ("run-7",))
     there = target.session("talk")

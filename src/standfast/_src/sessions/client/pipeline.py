@@ -112,6 +112,8 @@ class Active(msgspec.Struct, eq=False):
     is_step: bool = False
     """Whether its question would change something."""
     answer: Answer | None = None
+    own_changes: int = 0
+    """The number of changes in a step of the plan. Guesses may be proved by further ones behind them."""
     guesses: bool = True
     guessed: dict[Name, dict[str, bytes | None]] = msgspec.field(default_factory=dict)
     pause: float = RETRY_FIRST_S
@@ -359,6 +361,8 @@ class Pipeline(Compensator):
             active.guesses, active.guessed = False, {}  # the plan is not restarted from here: this write would repeat
         elif isinstance(answer, Refused):
             self._learn(active, answer)
+            if answer.place >= active.own_changes:  # a wrong guess about another name, which the plan did not ask for
+                answer = LOOK_AGAIN
         active.question, active.answer, active.pause = None, answer, RETRY_FIRST_S
         return not self._advance(active)
 
@@ -421,6 +425,7 @@ class Pipeline(Compensator):
             active.is_step = not isinstance(question, READS)
             if active.is_step:
                 request.in_doubt = False  # it has seen that the step before was not done
+                active.own_changes = len(cast(CommitRequest, question))
                 if active.guessed:
                     question = _as_condition(question, active.guessed)
             active.question, active.answer = question, None
