@@ -1,8 +1,8 @@
 """The command line beside a bare query and an empty Python: ratios from one run on one machine.
 
 Processor time of whole processes, the least of several, because a command is a process and the machine may be busy.
-`standfast --help` is to stay under 3 empty Pythons, and a listing of every session of a file under 1.5 times what a
-program needs that asks SQLite for the same rows and prints them. Run it with `./dev bench bench_cli`.
+`standfast --help` is to stay under 3 empty Pythons. A listing of every session stands beside a program that asks SQLite
+for the same rows and prints them. Run it with `./dev bench bench_cli`.
 """
 
 from __future__ import annotations
