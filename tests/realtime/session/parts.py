@@ -10,7 +10,7 @@ from typing import Any
 
 from standfast import InMemorySession, function_tool
 from standfast._src.realtime.agent import RealtimeAgent
-from standfast._src.realtime.machine.transport_interface import RealtimePlaybackTracker
+from standfast._src.realtime.machine.transport_interface import RealtimeModel, RealtimePlaybackTracker
 from standfast._src.realtime.machine.voice_call import SPEECH
 from standfast._src.realtime.runner import RealtimeRunner
 from standfast._src.realtime.session.voice_session import RealtimeSession
@@ -155,9 +155,10 @@ async def calling(
     run_id: str | None = "call",
     config: Any = None,
     plays: bool = True,
+    model: RealtimeModel | None = None,
     **settings: Any,
 ) -> AsyncIterator[Caller]:
-    runner = RealtimeRunner(house.agent(), config={**CONFIG, **(config or {})})
+    runner = RealtimeRunner(house.agent(), model=model, config={**CONFIG, **(config or {})})
     tracker = RealtimePlaybackTracker()
     options: Any = {
         "url": server.url,

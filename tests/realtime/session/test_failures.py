@@ -10,7 +10,14 @@ import pytest
 from standfast import GuardrailFunctionOutput, InMemorySession, OutputGuardrail, function_tool, output_guardrail
 from standfast._kits.testing.leaks import no_leaks
 from standfast._src.base.errors import ConnectionRefusedByServerError, RealtimeStateError, StandfastError, UserError
-from standfast.realtime import RealtimeAgent, RealtimeRunner, realtime_handoff
+from standfast.realtime import (
+    OpenAIRealtimeWebSocketModel,
+    RealtimeAgent,
+    RealtimeModelSendEvent,
+    RealtimeModelSendRawMessage,
+    RealtimeRunner,
+    realtime_handoff,
+)
 from standfast.testing.loopback import call
 from standfast.testing.realtime import Cut, Instead, LoopbackRealtimeServer, Lose, Refuse, Rejected
 from tests.realtime.session.parts import CONFIG, House, answer, calling
@@ -295,6 +302,37 @@ async def test_an_output_that_was_lost_is_sent_again_and_the_tool_is_not_run_aga
             assert house.done == {"menu": 1}
             outputs = [item for item in server.items() if item["type"] == "function_call_output"]
             assert [item["output"] for item in outputs] == ["soup"]
+
+
+class Held(OpenAIRealtimeWebSocketModel):
+    """A connection whose outputs of tools leave late: they wait until `released` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds, self.released = asyncio.Event(), asyncio.Event()
+
+    async def send_event(self, event: RealtimeModelSendEvent) -> None:
+        if isinstance(event, RealtimeModelSendRawMessage) and "output" in event.message.get("other_data", {}).get(
+            "item", {}
+        ):
+            self.holds.set()
+            await self.released.wait()
+        await super().send_event(event)
+
+
+async def test_an_output_that_is_being_sent_is_not_lost_while_the_model_goes_on_talking():
+    """E10: frames of the server arrive while the connection is still busy with the output, and no other is missing."""
+    house, model = House(), Held()
+    async with no_leaks(), LoopbackRealtimeServer([[call("menu"), "Let me look. " * 20], "There is soup"]) as server:
+        async with calling(server, house, model=model) as caller:
+            await caller.type("what is there")
+            await model.holds.wait()
+            await caller.until(lambda: caller.count("agent_end") == 1)
+            model.released.set()
+            await caller.answered("soup")
+            outputs = [item for item in server.items() if item["type"] == "function_call_output"]
+            assert [item["output"] for item in outputs] == ["soup"]
+            assert house.done == {"menu": 1}
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

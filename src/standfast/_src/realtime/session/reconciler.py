@@ -197,8 +197,13 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
                     continue
                 running = True
             wanted.append(effect)
-        if self.connected and not in_doubt and exchange.link is not None and self.frames():
-            wanted.append(Do(f"write/{exchange.link.epoch}", "write"))
+        link = exchange.link
+        if self.connected and link is not None:
+            write = Do(f"write/{link.epoch}", "write")
+            # A write under way ends by itself when no frame is missing. A frame counts as sent while it is being sent:
+            # a write that is cancelled then, because no other frame is missing, has lost it.
+            if write.key in self._tasks or (not in_doubt and self.frames()):
+                wanted.append(write)
         stores = self.saves_with_items and any(effect.kind == "append" for effect in wanted)
         if self.has_memory and self.saved_version < self.version and not stores:
             wanted.append(Do("save", "save"))
