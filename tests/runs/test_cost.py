@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import standfast
-from standfast import Agent, Model, ModelResponse, RunConfig, Runner, Usage, function_tool
+from standfast import Agent, Model, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool
 
 HERE = str(Path(standfast.__file__).parent)
 MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}
@@ -81,6 +81,27 @@ async def test_a_turn_with_a_tool_costs_few_calls():
     agent = Agent(name="a", model=Plain(CALL, MESSAGE), tools=[look])
     found = await calls_of(lambda: Runner.run(agent, "hi", run_config=QUIET))
     assert found.total() <= 660, told(found)
+
+
+async def test_what_a_run_knows_of_itself_is_computed_once(tmp_path: Path):
+    """Questions about a state of the run are answered once for each state, and where it is saved once for the run."""
+    session = SQLiteSession("s", tmp_path / "runs.db")
+    agent = Agent(name="a", model=Plain(CALL, MESSAGE), tools=[look])
+
+    async def watched() -> None:
+        async for _ in Runner.run_streamed(agent, "hi", session=session, run_config=QUIET).stream_events():
+            pass
+
+    found = await calls_of(watched)
+    await session.close()
+    runs = "/_src/runs/"
+    states = found[f"{runs}engine/advance.py advance"] + 1
+    for answer in ("paused", "storable", "finished"):
+        assert 0 < found[f"{runs}engine/run.py Run.{answer}"] <= states, told(found)
+    asked = sum(found[f"{runs}engine/run.py Run.{name}"] for name in ("tripped", "paused", "calls", "finished"))
+    assert asked <= 70, told(found)
+    assert found[f"{runs}loop/run_scope.py RunScope.store"] == 1, told(found)
+    assert found["/_src/sessions/client/stored_session.py StoredSession.run_store"] == 1, told(found)
 
 
 async def test_a_delta_costs_four_calls():

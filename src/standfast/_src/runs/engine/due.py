@@ -18,7 +18,7 @@ def due(run: Run) -> tuple[Effect, ...]:
     # An append is due beside whatever else is: a request may overlap it, a call may not.
     append: tuple[Effect, ...] = (Append(run.marks.stored, storable),) if run.marks.stored < storable else ()
     # Ended is not over: what the run came to must still reach its session.
-    if progress.ended or run.tripped:
+    if run.finished:
         return append
     if run.spec.context is not None and run.is_held:  # asked after every event: most runs have no context
         return append

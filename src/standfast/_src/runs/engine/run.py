@@ -8,6 +8,7 @@ both say "yes".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 from msgspec import Struct, field, structs
@@ -349,8 +350,12 @@ class Progress(Struct, frozen=True):
     """True after a decision by a process that does not continue the run, until a worker takes it."""
 
 
-class Run(Struct, frozen=True):
-    """A run: a head and its logs."""
+class Run(Struct, frozen=True, dict=True):
+    """A run: a head and its logs.
+
+    The loop, the saver and the watchers of a run ask the same questions of each state; as a state never changes, the
+    answers that take a look at several parts of it are computed once and kept beside it (`dict`), not saved.
+    """
 
     spec: Spec
     progress: Progress
@@ -379,7 +384,7 @@ class Run(Struct, frozen=True):
         """True if an output guardrail ended the run."""
         return self.progress.ended and any(one.get("stage") == "output" and one.get("tripped") for one in self.results)
 
-    @property
+    @cached_property
     def storable(self) -> int:
         """Number of ledger entries that the session should have now (C3).
 
@@ -388,12 +393,10 @@ class Run(Struct, frozen=True):
         """
         if self.spec.owner.kind != "session":
             return self.marks.stored
-        # This input will not be sent again: the run ended with it, or a person may take days to decide.
-        if self.tripped and self.spec.message is not None:
-            return self.marks.ready  # a refused message is in no history (F4)
-        if self.tripped or self.paused:
-            return len(self.ledger)
-        return self.marks.ready
+        if self.tripped:  # the run ended with its input; a refused message is in no history (F4)
+            return len(self.ledger) if self.spec.message is None else self.marks.ready
+        # A pause: a person may take days to decide.
+        return len(self.ledger) if self.paused else self.marks.ready
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -405,7 +408,7 @@ class Run(Struct, frozen=True):
         """The calls that wait for a person, a nested run's included in their parent's call."""
         return tuple(call for call in self.calls if call.state == "waiting")
 
-    @property
+    @cached_property
     def paused(self) -> bool:
         """True if nothing can happen before a person decides."""
         if self.is_held:
@@ -431,7 +434,7 @@ class Run(Struct, frozen=True):
         """True if the run needs no worker now: it waits for a person, or for a worker to take it."""
         return self.paused or self.progress.is_ready
 
-    @property
+    @cached_property
     def finished(self) -> bool:
         """True if the run reached its end: an output, a tripwire, or abandonment."""
         return self.progress.ended or self.tripped

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from standfast._src.agents.agent import Agent
@@ -347,7 +348,7 @@ class RunScope:
         held = self.session if self.session is not None else self.turn  # as `held`: this is asked for every effect
         return running_user_code(held, self.started_in)
 
-    @property
+    @cached_property
     def store(self) -> RunStore | None:
         """Store of this run: the one in the settings, the one the run was loaded from, or the session's own."""
         config, resumed = self.config, self.arguments.resumed
