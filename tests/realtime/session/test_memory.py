@@ -17,6 +17,7 @@ from standfast._src.base.errors import (
     NotFoundError,
     RunClaimedError,
 )
+from standfast._src.base.operational_events import EVENTS
 from standfast.realtime import RealtimeAgent
 from standfast.testing import LoopbackRealtimeServer, ScriptedModel, assistant_message
 from standfast.testing.loopback import call
@@ -115,7 +116,9 @@ async def test_what_was_cut_is_stored_as_it_was_heard_and_kept_as_it_was_generat
     await session.close()
 
 
-async def test_another_worker_takes_a_call_over_and_the_first_is_refused(tmp_path: Path):
+async def test_another_worker_takes_a_call_over_and_the_first_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """E13 and E14: the second worker gives the server the conversation; the first can store nothing any more."""
     path = tmp_path / "db.sqlite"
     first_store, second_store = SQLiteSession("dave", path), SQLiteSession("dave", path)
@@ -146,6 +149,8 @@ async def test_another_worker_takes_a_call_over_and_the_first_is_refused(tmp_pat
         with pytest.raises(RunClaimedError):
             await first.send_message("are you there?")
         await first.close()
+    lost = [one.getMessage() for one in caplog.records if one.msg == EVENTS["lease_lost"][1]]
+    assert lost == ["run c1 has lost its conversation (RunClaimedError): it stops and writes nothing more"]
     assert runs == [2]
     items = await first_store.get_items()
     assert texts(items) == ["book two seats", "It is booked."]

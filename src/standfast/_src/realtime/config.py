@@ -10,6 +10,10 @@ from standfast._src.base.type_names import describe_type
 from standfast._src.realtime.machine.session_settings import RealtimeSessionModelSettings
 from standfast._src.tools.refusal_texts import ToolErrorFormatter
 
+DEBOUNCE_CHARS = 100
+LEASE_TTL_S, LEASE_WAIT_S = 6.0, 15.0
+# A caller who is cut off waits on the line for the next worker, so a call's lease is shorter than that of a run.
+
 
 class RealtimeGuardrailsSettings(TypedDict):
     """Settings of output guardrails."""

@@ -27,7 +27,7 @@ from standfast._src.realtime.machine.wire_format import changed_settings, short_
 WAITING = "These calls wait for a person's approval and have not run yet. Do not say that they are done: "
 
 
-def due(talk: VoiceCall, link: ConnectionState | None, *, debounce: int = 100) -> list[Do]:
+def due(talk: VoiceCall, link: ConnectionState | None, *, debounce: int) -> list[Do]:
     """Return the effects besides sending: connect, tool calls, checks by guardrails, appends, changes of agent."""
     effects: list[Do] = []
     if talk.stored < len(talk.ledger):

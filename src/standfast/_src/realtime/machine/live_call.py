@@ -71,7 +71,7 @@ class Buffer:
 class LiveCall:
     """A voice call with at most one connection."""
 
-    def __init__(self, talk: VoiceCall, *, debounce: int = 100, announce: bool = False) -> None:
+    def __init__(self, talk: VoiceCall, *, debounce: int, announce: bool = False) -> None:
         self.talk = talk
         self.link: ConnectionState | None = None
         self.link_before: ConnectionState | None = None

@@ -16,9 +16,7 @@ from standfast._src.realtime.machine.events import Appended, Claimed, Do, HungUp
 from standfast._src.realtime.session.call_scope import CallScope
 from standfast._src.realtime.session.call_store import CallStore
 from standfast._src.realtime.session.connections import ConnectionManager
-
-RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
-# A store that is away comes back while people talk: the waits between two attempts double, up to a bound.
+from standfast._src.realtime.session.reconciler import RETRY_S_FIRST, RETRY_S_MAX
 
 REFUSED = (RunClaimedError, LeaseLostError, SessionConflictError, SessionClosedError)
 """Errors of a call owned by another process, or of a session that was closed or holds other content under its name."""

@@ -20,8 +20,8 @@ from standfast._src.runs.loop.reconciler import Reconciler
 
 Performer = Callable[[Do], Awaitable[None]]
 
-REST_S_FIRST, REST_S_MAX = 0.05, 5.0
-# What failed may be due for as long as the call lasts, so the waits before it is tried again double, up to a bound.
+RETRY_S_FIRST, RETRY_S_MAX = 0.05, 5.0
+# A failed effect may stay due for as long as the call lasts, so the waits before its retries double, up to a bound.
 
 
 class CallReconciler(Reconciler[LiveCall, Event, Do]):
@@ -228,7 +228,7 @@ class CallReconciler(Reconciler[LiveCall, Event, Do]):
         self._failed(effect, error)
         if self._refusal is None:
             count = self._failures[effect.key] = self._failures.get(effect.key, 0) + 1
-            await asyncio.sleep(min(REST_S_FIRST * 2 ** (count - 1), REST_S_MAX))
+            await asyncio.sleep(min(RETRY_S_FIRST * 2 ** (count - 1), RETRY_S_MAX))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

@@ -17,15 +17,23 @@ from standfast._src.agents.hooks import RunHooksBase
 from standfast._src.base.errors import (
     ConnectionLostError,
     RealtimeStateError,
+    SessionClosedError,
     SettingTypeError,
     UserError,
 )
 from standfast._src.base.logs import logger
+from standfast._src.base.operational_events import emit
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.usage import Usage
 from standfast._src.models.interface import ModelProvider
 from standfast._src.realtime.agent import RealtimeAgent
-from standfast._src.realtime.config import RealtimeRunConfig, check_run_config
+from standfast._src.realtime.config import (
+    DEBOUNCE_CHARS,
+    LEASE_TTL_S,
+    LEASE_WAIT_S,
+    RealtimeRunConfig,
+    check_run_config,
+)
 from standfast._src.realtime.machine.call_items import RealtimeItem
 from standfast._src.realtime.machine.events import Do, ReplyWanted, Shown, Typed
 from standfast._src.realtime.machine.live_call import LiveCall
@@ -115,7 +123,7 @@ class RealtimeSession(RealtimeModelListener):
         )
         exchange = LiveCall(
             talk,
-            debounce=guardrails.get("debounce_text_length", 100),
+            debounce=guardrails.get("debounce_text_length", DEBOUNCE_CHARS),
             announce=bool(config.get("announce_waiting_calls")),
         )
         exchange.link = None if scope.restores else OpaqueConnection(0)
@@ -563,6 +571,8 @@ class RealtimeSession(RealtimeModelListener):
         if self._scope.hands.is_refused:
             return
         self._scope.hands.refuse(error)
+        if not isinstance(error, SessionClosedError):  # then this program closed the session; its lease was not lost
+            emit("lease_lost", run=self._scope.hands.talk.run_id, reason=type(error).__name__)
         self._fatal(error)
         self._scope.drop_all_audio()
         if not self._standing.is_over:
@@ -658,4 +668,5 @@ class RealtimeSession(RealtimeModelListener):
 
 
 def _memory(session: Session, config: RealtimeRunConfig) -> CallStore:
-    return CallStore(session, lease_ttl_s=config.get("lease_ttl_s", 6.0), lease_wait_s=config.get("lease_wait_s", 15.0))
+    ttl_s, wait_s = config.get("lease_ttl_s", LEASE_TTL_S), config.get("lease_wait_s", LEASE_WAIT_S)
+    return CallStore(session, lease_ttl_s=ttl_s, lease_wait_s=wait_s)
