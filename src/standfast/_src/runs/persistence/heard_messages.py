@@ -118,9 +118,9 @@ async def hear_first(scope: RunScope, run: Run) -> Run:
             if message.message_id not in judged:
                 judged[message.message_id] = await _refusing_guardrail(scope, run, message)
         heard = [message for message in messages if judged[message.message_id] is None]
-        refused = {one: by for one in messages if (by := judged[one.message_id]) is not None}
+        refused = [(one, by) for one in messages if (by := judged[one.message_id]) is not None]
         ended += [message.end_heard(own, message.message_id, 0) for message in heard]
-        ended += [message.end_refused(own, by) for message, by in refused.items()]
+        ended += [message.end_refused(own, by) for message, by in refused]
         if not ended:
             break
         nested = [NestedItems(one.message_id, 0, one.items) for one in heard]
@@ -130,7 +130,7 @@ async def hear_first(scope: RunScope, run: Run) -> Run:
         except SessionConflictError:
             if not await _is_one_over(scope, messages):
                 raise  # else an operator took one back in this moment, and the rest is heard
-    for message, by in refused.items():
+    for message, by in refused:
         _tell_refused(run, message, by)
     for message in heard:
         run = advance(run, MessageHeard(message.message_id))
