@@ -57,10 +57,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, each built on tho
 }
 # An edge that brings tools is made of parts (contexts, guardrails, tools), where the others are made of machines.
 EDGES_OF_PARTS = {"mcp"}
-KITS = (
-    "_kits.conformance _kits.contract _kits.testing _kits.operators _kits.verifying _kits.workers _kits.cli "
-    "_kits.inspector"
-)
+KITS = "_kits.conformance _kits.contract _kits.testing _kits.operators _kits.workers _kits.cli _kits.inspector"
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
 LIBRARIES: dict[int, set[str]] = {
     0: {"msgspec"},

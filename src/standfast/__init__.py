@@ -10,6 +10,7 @@ from ._src.exports.lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._kits.conformance.live.verify_store import Verification, VerificationPlan, plan_verification, verify_store
     from ._kits.operators.backlog import Backlog
     from ._kits.operators.copy_sessions import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
     from ._kits.operators.doctor.checks import Examination, examine_store
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         WaitingCall,
         store_of,
     )
-    from ._kits.verifying.verify_store import Verification, VerificationPlan, plan_verification, verify_store
     from ._src.agents.agent import Agent, AgentBase, StopAtTools, ToolsToFinalOutputFunction, ToolsToFinalOutputResult
     from ._src.agents.as_tool import AgentToolStreamEvent
     from ._src.agents.context import AgentHookContext, RunContextWrapper, TContext

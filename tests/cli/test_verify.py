@@ -17,8 +17,8 @@ import pytest
 
 from standfast import SQLiteSession
 from standfast._kits.cli import entry
-from standfast._kits.verifying.scratch_space import PREFIX
-from standfast._kits.verifying.sqlite import CopiedFile
+from standfast._kits.conformance.backends.sqlite import SQLiteBackend
+from standfast._kits.conformance.live.scratch_space import PREFIX
 
 DEADLINE_S = 120.0
 
@@ -45,7 +45,7 @@ def test_the_scorecard_is_shown_and_written(store: Path, tmp_path: Path, capsys:
     markdown, page, data = (path.read_text(encoding="utf-8") for path in reports)
     assert "| A7 | empty batch | kept (2/2) |" in markdown
     assert "<!doctype html>" in page
-    assert json.loads(data)["sqlite"]["A7"]["value"] == "kept"
+    assert json.loads(data)["SQLiteSession"]["A7"]["value"] == "kept"
     assert store.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir() if PREFIX in path.name) == []
 
@@ -60,9 +60,9 @@ def test_a_program_gets_records(store: Path, capsys: pytest.CaptureFixture[str])
 def test_a_broken_clause_ends_with_one(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    opened = CopiedFile.open
+    opened = SQLiteBackend.open
 
-    def forgetful(self: CopiedFile, session_id: str, **options: Any) -> Any:
+    def forgetful(self: SQLiteBackend, session_id: str, **options: Any) -> Any:
         session = opened(self, session_id, **options)
 
         async def nothing(items: Any) -> None:
@@ -71,7 +71,7 @@ def test_a_broken_clause_ends_with_one(
         session.add_items = nothing  # type: ignore[method-assign]
         return session
 
-    monkeypatch.setattr(CopiedFile, "open", forgetful)
+    monkeypatch.setattr(SQLiteBackend, "open", forgetful)
     assert entry.main(["verify", str(store), "--clause", "A7", "--yes"]) == 1
     shown = capsys.readouterr()
     assert "BROKEN" in shown.out

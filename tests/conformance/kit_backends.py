@@ -9,29 +9,16 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import agents
 
+from standfast._kits.conformance.backends.sqlite import BAD_TABLES, TABLES, SQLiteBackend
 from standfast._kits.conformance.reference_session import ReferenceSession, ReferenceStore
 from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
 from standfast._src.sessions.storage import KeyUpdate, Name, ReadRequest, Rows, Tag
 from standfast.conformance import Backend, message
 from standfast.conformance.sqlite_file import SQLiteFile
-
-if TYPE_CHECKING:
-    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
-
-TABLES: Mapping[str, Any] = {"sessions_table": "conversations", "messages_table": "turns"}
-BAD_TABLES: tuple[Mapping[str, Any], ...] = (
-    {"sessions_table": "no; DROP TABLE agent_messages"},
-    {"messages_table": ""},
-    {"messages_table": "1st"},
-    {"messages_table": 'quo"ted'},
-    {"messages_table": "x" * 64},
-    {"sessions_table": "same", "messages_table": "same"},
-    {"sessions_table": "same", "messages_table": "SAME"},
-)
 
 
 class Memory(Backend):
@@ -133,18 +120,7 @@ class AgentsSQLite(SQLiteFile):
         return agents.SQLiteSession(session_id, self.path, **options)
 
 
-class StandfastSQLite(SQLiteFile):
-    name = "SQLiteSession"
-    closes_when_called = True
-    names = TABLES
-    bad_names = BAD_TABLES
-    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
-
-    def open(self, session_id: str, **options: Any) -> SQLiteSession:
-        from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
-
-        return SQLiteSession(session_id, self.path, **options)
-
+class StandfastSQLite(SQLiteBackend):
     def peer(self, session_id: str) -> agents.SQLiteSession:
         return agents.SQLiteSession(session_id, self.path)
 
@@ -158,7 +134,7 @@ class StandfastAdvanced(StandfastSQLite):
         "A15": "the SDK's tables of branches and turns belong to one pair of tables in a file",
     }
 
-    def open(self, session_id: str, **options: Any) -> SQLiteSession:
+    def open(self, session_id: str, **options: Any) -> Any:
         from standfast._src.sessions.wrappers.branches.advanced_session import AdvancedSQLiteSession
 
         return AdvancedSQLiteSession(session_id=session_id, db_path=self.path, create_tables=True, **options)

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
-import psycopg
 import redis
-import redis.asyncio
 from agents.extensions.memory import RedisSession as AgentsRedisSession, SQLAlchemySession
 from sqlalchemy.pool import NullPool
 
+from standfast._kits.conformance.backends.postgres import PostgresBackend
+from standfast._kits.conformance.backends.redis import RedisBackend
 from standfast._kits.conformance.network import Networked, Proxy
-from standfast._kits.operators.open_store import open_store
-from standfast._src.sessions.backends.postgres.postgres_session import PostgresSession
-from standfast._src.sessions.backends.postgres.schema import Tables
-from standfast._src.sessions.backends.redis.keys import Keys, bucket_of
-from standfast._src.sessions.backends.redis.redis_session import RedisSession
+from standfast._src.sessions.backends.redis.keys import Layout
 from standfast._src.sessions.backends.redis.scripts import APPEND, COMMIT
-from standfast._src.sessions.storage import Name
-from standfast.conformance import message
-from tests.conformance.kit_backends import BAD_TABLES, TABLES
 from tests.helpers import servers
 
 
@@ -40,19 +32,7 @@ def _is_commit(sent: bytes) -> bool:
     return any(one.encode() in sent for script in (COMMIT, APPEND) for one in script)
 
 
-class StandfastRedis(Networked):
-    name = "RedisSession"
-    persistent = True
-    opens_before_setup = True
-    closes_when_called = True
-    names: Mapping[str, Any] = {"key_prefix": "other:prefix"}
-    bad_names: tuple[Mapping[str, Any], ...] = ({"key_prefix": ""}, {"key_prefix": None})
-    not_applicable: Mapping[str, str] = {
-        "A23": "what survives a killed server is the server's setting; the page on Redis says what each promises",
-    }
-    url = ""
-    direct = ""
-
+class StandfastRedis(RedisBackend, Networked):
     def setup(self) -> None:
         self.direct = servers.redis_url()
         self.proxy, self.url = through(self.direct, _is_commit)
@@ -60,76 +40,8 @@ class StandfastRedis(Networked):
     def teardown(self) -> None:
         self.proxy.close()
 
-    def child_state(self) -> dict[str, Any]:
-        return {"url": self.url, "direct": self.direct}
-
-    @property
-    def prefix(self) -> str:
-        return f"kit:{self.unique}"
-
-    def open(self, session_id: str, **options: Any) -> RedisSession:
-        prefix = options.pop("key_prefix", self.prefix)
-        if prefix and prefix != self.prefix:
-            prefix = f"{prefix}:{self.unique}"
-        url = self.url or "redis://127.0.0.1:1/0"  # before setup: nothing is asked of it
-        return RedisSession.from_url(session_id, url=url, key_prefix=prefix, **options)
-
-    def whole_store(self, *, read_only: bool = False) -> Any:
-        return open_store(f"{self.url}?key_prefix={quote(self.prefix)}", read_only=read_only)
-
-    # --- faults
-
-    def _client(self) -> Any:
-        return redis.Redis.from_url(self.direct)
-
-    def _keys(self, session_id: str) -> tuple[bytes, ...]:
-        return Keys(self.prefix, "sdk").of(Name("session", session_id)).keys
-
-    def inject_record(self, session_id: str, data: bytes) -> None:
-        with self._client() as client:
-            client.rpush(self._keys(session_id)[1], data)
-
-    def raw_records(self, session_id: str) -> list[bytes]:
-        with self._client() as client:
-            rows: Any = client.lrange(self._keys(session_id)[1], 0, -1)
-            return [row.rstrip() if row.endswith(b"} ") else row for row in rows]
-
-    def shift_times(self, session_id: str, seconds: float) -> None:
-        meta = self._keys(session_id)[0]
-        with self._client() as client:
-            for field, factor in (("created_at", 1), ("updated_at", 1), ("standfast_created", 1_000_000)):
-                found: Any = client.hget(meta, field)
-                if found is not None:
-                    client.hset(meta, field, str(int(int(found) + seconds * factor)))
-            found = client.hget(meta, "standfast_updated")
-            if found is not None:
-                client.hset(meta, "standfast_updated", str(int(int(found) + seconds * 1_000_000)))
-
-    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
-        with self._client() as client:
-            found: Any = client.hmget(self._keys(session_id)[0], ["standfast_created", "standfast_updated"])
-        if None in found:
-            return None
-        created, updated = (datetime.fromtimestamp(int(value) / 1e6, UTC) for value in found)
-        return created, updated
-
     def peer(self, session_id: str) -> AgentsRedisSession:
         return AgentsRedisSession.from_url(session_id, url=self.direct, key_prefix=self.prefix)
-
-    def expiring(self, session_id: str, seconds: int) -> RedisSession:
-        return self.open(session_id, ttl=seconds)
-
-    def handed_in(self, session_id: str) -> tuple[RedisSession, Callable[[], Awaitable[Any]]]:
-        client = redis.asyncio.Redis.from_url(self.direct)
-
-        async def still_works() -> None:
-            assert await client.ping()
-            again = RedisSession(session_id, redis_client=client, key_prefix=self.prefix)
-            await again.add_items([message("again")])
-            assert len(await again.get_items()) == 3
-            await client.aclose()
-
-        return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
 
 
 class Detour(dict[int, int]):
@@ -188,6 +100,8 @@ class StandfastRedisCluster(StandfastRedis):
         **StandfastRedis.not_applicable,
         "B10": "the OpenAI Agents SDK cannot use a cluster: its keys of one session are in different slots",
     }
+    is_cluster = True
+    layout: Layout = "tagged"
     detour: Detour
 
     def setup(self) -> None:
@@ -199,7 +113,10 @@ class StandfastRedisCluster(StandfastRedis):
         self.proxies.close()
 
     def child_state(self) -> dict[str, Any]:
-        return {"url": self.url, "direct": self.direct, "detour": self.detour}
+        return {"detour": self.detour}
+
+    def client_options(self) -> dict[str, Any]:
+        return {"address_remap": self.detour} if self.direct else {}
 
     def stall(self) -> Any:
         return self.proxies.faulty("stall")
@@ -207,125 +124,18 @@ class StandfastRedisCluster(StandfastRedis):
     def lose_acknowledgement(self) -> Any:
         return self.proxies.faulty("lose")
 
-    def open(self, session_id: str, **options: Any) -> RedisSession:
-        given = {"cluster": True, "redis_kwargs": {"address_remap": self.detour} if self.url else {}}
-        return super().open(session_id, **given, **options)
 
-    def whole_store(self, *, read_only: bool = False) -> Any:
-        return open_store(f"{self.direct}?cluster=1&key_prefix={quote(self.prefix)}", read_only=read_only)
-
-    def _client(self) -> Any:
-        return redis.RedisCluster.from_url(self.direct)
-
-    def _keys(self, session_id: str) -> tuple[bytes, ...]:
-        return Keys(self.prefix, "tagged").of(Name("session", session_id), bucket_of(session_id)).keys
-
-    def handed_in(self, session_id: str) -> tuple[RedisSession, Callable[[], Awaitable[Any]]]:
-        client = redis.asyncio.RedisCluster.from_url(self.direct)
-
-        async def still_works() -> None:
-            assert await client.ping()
-            again = RedisSession(session_id, redis_client=client, key_prefix=self.prefix)
-            await again.add_items([message("again")])
-            assert len(await again.get_items()) == 3
-            await client.aclose()
-
-        return RedisSession(session_id, redis_client=client, key_prefix=self.prefix), still_works
-
-
-class StandfastPostgres(Networked):
-    name = "PostgresSession"
-    opens_before_setup = True
-    patience_s = 250  # a loaded machine starts fifty processes and connections one after the other
-    persistent = True
-    closes_when_called = True
-    names = TABLES
-    any_bytes = False
-    bad_names = (*BAD_TABLES, {"schema": "no; DROP TABLE agent_messages"}, {"schema": ""})
-    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
-    url = ""
-    direct = ""
-
+class StandfastPostgres(PostgresBackend, Networked):
     def setup(self) -> None:
         self.direct = servers.postgres_url()
-        with psycopg.connect(self.direct, autocommit=True) as connection:
-            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
+        super().setup()
         self.proxy, self.url = through(self.direct, lambda sent: b"_standfast_commit" in sent or b"_pg3_" in sent)
 
     def teardown(self) -> None:
         self.proxy.close()
-        servers.drop_schema(self.direct, self.schema)
-
-    def child_state(self) -> dict[str, Any]:
-        return {"url": self.url, "direct": self.direct}
-
-    @property
-    def schema(self) -> str:
-        return f"kit_{self.unique}"
-
-    def open(self, session_id: str, **options: Any) -> PostgresSession:
-        url = self.url or "postgresql://127.0.0.1:1/none"  # before setup: nothing is asked of it
-        return PostgresSession(session_id, url=url, **{"schema": self.schema, **options})
-
-    def whole_store(self, *, read_only: bool = False) -> Any:
-        return open_store(f"{self.url}{'&' if '?' in self.url else '?'}schema={self.schema}", read_only=read_only)
-
-    # --- faults
-
-    @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
-        with psycopg.connect(self.direct, autocommit=True, options=f"-c search_path={self.schema}") as connection:
-            yield connection
-
-    def inject_record(self, session_id: str, data: bytes) -> None:
-        with self._connection() as connection:
-            connection.execute(
-                "INSERT INTO agent_messages (session_id, message_data) VALUES (%s, %s)", (session_id, data.decode())
-            )
-
-    def raw_records(self, session_id: str) -> list[bytes]:
-        with self._connection() as connection:
-            rows = connection.execute(
-                "SELECT message_data FROM agent_messages WHERE session_id = %s "
-                "ORDER BY standfast_place NULLS LAST, id", (session_id,)
-            )  # fmt: skip
-            return [text.encode() for (text,) in rows]
-
-    def shift_times(self, session_id: str, seconds: float) -> None:
-        names = Tables.of("agent_sessions", "agent_messages", self.schema).own + 'names"'
-        by = {"by": timedelta(seconds=seconds), "id": session_id}
-        with self._connection() as connection:
-            connection.execute(
-                "UPDATE agent_messages SET created_at = created_at + %(by)s WHERE session_id = %(id)s", by
-            )
-            connection.execute(
-                "UPDATE agent_sessions SET created_at = created_at + %(by)s, updated_at = updated_at + %(by)s "
-                "WHERE session_id = %(id)s", by
-            )  # fmt: skip
-            connection.execute(
-                f"UPDATE {names} SET created = created + %(by)s, updated = updated + %(by)s "
-                "WHERE kind = 'session' AND id = %(id)s", by
-            )  # fmt: skip
-
-    def stored_times(self, session_id: str) -> tuple[datetime, datetime] | None:
-        with self._connection() as connection:
-            found = connection.execute(
-                "SELECT created_at::timestamptz, updated_at::timestamptz FROM agent_sessions WHERE session_id = %s",
-                (session_id,),
-            ).fetchone()
-        return None if found is None else (found[0], found[1])
+        super().teardown()
 
     def peer(self, session_id: str) -> SQLAlchemySession:
         url = self.direct.replace("postgresql://", "postgresql+asyncpg://")
         arguments = {"connect_args": {"server_settings": {"search_path": self.schema}}, "poolclass": NullPool}
         return SQLAlchemySession.from_url(session_id, url=url, create_tables=True, engine_kwargs=arguments)
-
-    @contextmanager
-    def watch_durability(self) -> Iterator[list[str]]:
-        """Ask the server, after the fact, what each of our connections waits for when it commits."""
-        complaints: list[str] = []
-        yield complaints
-        with self._connection() as connection:
-            row = connection.execute("SHOW synchronous_commit").fetchone()
-            if row is None or row[0] != "on":
-                complaints.append(f"synchronous_commit is {row}")

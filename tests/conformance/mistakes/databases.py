@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 import agents
 
+from standfast._kits.conformance.backends.sqlite import BAD_TABLES, TABLES
 from standfast._src.base.errors import SessionBusyError
 from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 from standfast._src.sessions.protocol import Head, Position
 from standfast.conformance.sqlite_file import SQLiteFile
-from tests.conformance.kit_backends import BAD_TABLES, TABLES, StandfastSQLite
+from tests.conformance.kit_backends import StandfastSQLite
 from tests.conformance.mistakes.mistake import BROKEN, Items, Mistake
 
 

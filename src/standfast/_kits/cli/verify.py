@@ -12,8 +12,8 @@ from standfast._kits.cli.output import Output
 from standfast._kits.operators.exit_codes import DONE, FOUND, UsageError
 
 if TYPE_CHECKING:
+    from standfast._kits.conformance.live.verify_store import Verification, VerificationPlan
     from standfast._kits.conformance.results import Result
-    from standfast._kits.verifying.verify_store import Verification, VerificationPlan
 
 REPORTS = (".md", ".html", ".json")
 NAMED_MAX = 5
@@ -57,7 +57,7 @@ async def verify(args: argparse.Namespace, out: Output) -> int:
     """Announce the writes, ask, make the checks, and show the results; FOUND if a clause is broken."""
     from dataclasses import replace
 
-    from standfast._kits.verifying.verify_store import AMOUNT, plan_verification, verify_store
+    from standfast._kits.conformance.live.verify_store import AMOUNT, plan_verification, verify_store
 
     for path in args.report:
         if not path.parent.is_dir():
@@ -79,7 +79,7 @@ async def verify(args: argparse.Namespace, out: Output) -> int:
             clauses=clauses,
             in_place=args.in_place,
             options=replace(AMOUNT, rounds=args.rounds, examples=args.examples),
-            told=told,
+            progress=told,
             timeout_s=args.timeout,
         )
     for path in args.report:

@@ -136,7 +136,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "WaitingCall",
         "store_of",
     ),
-    "_kits.verifying.verify_store": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
+    "_kits.conformance.live.verify_store": ("verify_store", "plan_verification", "Verification", "VerificationPlan"),
     "_kits.operators.doctor.findings": ("Finding",),
     "_kits.operators.doctor.checks": ("Examination", "examine_store"),
     "_kits.operators.doctor.repair": ("FixReport", "SessionFix", "mend_store", "undo_mend"),

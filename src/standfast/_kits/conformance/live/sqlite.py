@@ -7,24 +7,15 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from standfast._kits.conformance.sqlite_file import SQLiteFile
-from standfast._kits.operators.open_store import open_store
+from standfast._kits.conformance.backends.sqlite import SQLiteBackend
+from standfast._kits.conformance.live.scratch_space import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
 from standfast._kits.operators.store_url import StoreURL, only
-from standfast._kits.verifying.scratch_space import HARMLESS, PREFIX, Leftover, Site, base_of, new_name
-from standfast._src.base.errors import StoreFullError, StoreUnavailableError
-from standfast._src.sessions.backends.sqlite.read_only import ReadOnlyFile
+from standfast._src.base.errors import NotADatabaseError, StoreFullError, StoreUnavailableError
+from standfast._src.sessions.backends.sqlite.read_only import AnyFile, ReadOnlyFile
 from standfast._src.sessions.backends.sqlite.schema import Tables
 from standfast._src.sessions.backends.sqlite.scratch_tables import drop_tables
 from standfast._src.sessions.backends.sqlite.sidecar_files import find_sidecars
-from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
-
-if TYPE_CHECKING:
-    from standfast._kits.operators.store import Store
 
 try:
     import fcntl
@@ -39,90 +30,35 @@ MARK = "in-use"
 REMOVALS_MAX = 500  # each finds less to do: so many logs cannot be closing at once
 
 
-class LiveFile(SQLiteFile):
-    """An SQLite file with tables of its own for every check, all below the scratch name."""
+IN_PLACE = HARMLESS
+"""The file itself: checks act through sessions only, and open no connection without standfast's lock."""
 
-    name = "sqlite"
-    files = False  # the kit's own folder holds none of them
-    closes_when_called = True
-    names: Mapping[str, Any] = {"sessions_table": "cs", "messages_table": "cm"}
-    bad_names: tuple[Mapping[str, Any], ...] = (
-        {"sessions_table": "no; SELECT 1"}, {"messages_table": ""}, {"messages_table": 'quo"ted'},
-    )  # fmt: skip
-    not_applicable: Mapping[str, str] = {"A20": "no expiry can be configured"}
+COPIED = HARMLESS | {
+    "processes", "import", "bad_names", "stall", "records",
+    "inject_record", "damage_newest", "shift_times", "stored_times", "watch_durability",
+}  # fmt: skip
+"""A copy for this verification only: checks may damage records, kill processes, and hold its lock."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.scratch = ""
-        self.unique = "probe"
-
-    @property
-    def path(self) -> Path:
-        """The file: the copy, or the store itself."""
-        return Path(self.file)
-
-    @property
-    def tables(self) -> tuple[str, str]:
-        """The tables of the check at hand."""
-        return self._table("s"), self._table("m")
-
-    def _table(self, name: str) -> str:
-        return f"{self.scratch or PREFIX}_{self.unique}_{name}"
-
-    def open(self, session_id: str, **options: Any) -> SQLiteSession:
-        """Return a session in the check's tables, or in other tables below the same name."""
-        sessions, messages = self.chosen_tables(options)
-        return SQLiteSession(session_id, self.path, sessions, messages, **options)
-
-    def chosen_tables(self, options: dict[str, Any]) -> tuple[str, str]:
-        """Take the names of tables out of the options of a session, and put them below the scratch name."""
-        sessions, messages = self.tables
-        chosen = [options.pop("sessions_table", sessions), options.pop("messages_table", messages)]
-        sessions, messages = (self._table(one) if one in self.names.values() else one for one in chosen)
-        return sessions, messages
-
-    def whole_store(self, *, read_only: bool = False) -> Store:
-        """The check's tables."""
-        sessions, messages = self.tables
-        url = f"sqlite:///{quote(self.file)}?sessions_table={sessions}&messages_table={messages}"
-        return open_store(url, read_only=read_only)
-
-
-class CopiedFile(LiveFile):
-    """Copy of a file for this verification only: checks may damage records, kill processes, and hold its lock."""
-
-    permitted = HARMLESS | {
-        "processes", "import", "bad_names", "stall", "records",
-        "inject_record", "damage_newest", "shift_times", "stored_times", "watch_durability",
-    }  # fmt: skip
-
-
-class FileInPlace(LiveFile):
-    """The file itself: checks act through sessions only, and open no connection without standfast's lock."""
-
-    permitted = HARMLESS
-
-    def teardown(self) -> None:
-        """Drop the check's tables."""
-        if self.scratch:
-            drop_tables(self.file, f"{self.scratch}_{self.unique}_", self.patience_s)
+THROUGH_SQLALCHEMY = COPIED - {"stall", "shift_times", "stored_times", "watch_durability"}
 
 
 class FileSite(Site):
     """A folder beside the file, which says that a scratch name is in use and holds the copy."""
 
-    reader: type[ReadOnlyFile] = ReadOnlyFile
-
-    def __init__(self, url: StoreURL, *, in_place: bool, timeout_s: float, live: type[CopiedFile] = CopiedFile) -> None:
+    def __init__(self, url: StoreURL, live: SQLiteBackend, *, in_place: bool, timeout_s: float) -> None:
         given = only(url, "sessions_table", "messages_table")
         self._path = os.path.abspath(url.path)
         find_sidecars(self._path)  # a path that does not exist, or is no file
         tables = Tables.of(given.get("sessions_table", "agent_sessions"), given.get("messages_table", "agent_messages"))
-        self._reading = self.reader(self._path, tables)
+        self._messages = "" if not url.driver else given.get("messages_table", "agent_messages")
+        self._reading: ReadOnlyFile = (AnyFile if url.driver else ReadOnlyFile)(self._path, tables)
         self._in_place, self._timeout_s = in_place, timeout_s
         self._held: int | None = None
-        self._live: LiveFile = FileInPlace(self._path) if in_place else live(self._path)
-        super().__init__(self._live)
+        live.use_file(self._path)
+        live.permitted = IN_PLACE if in_place else THROUGH_SQLALCHEMY if url.driver else COPIED
+        live.drops_tables = in_place
+        self._live = live
+        super().__init__(live)
         self._describe()
 
     def _describe(self) -> None:
@@ -145,8 +81,14 @@ class FileSite(Site):
             )
 
     def look(self) -> None:
-        """Raise if the file has gone, is no database, or has no conversations."""
-        self._reading.layout(self._timeout_s)
+        """Raise if the file was deleted, is not a database, or has no conversations."""
+        if not self._messages:
+            self._reading.layout(self._timeout_s)
+        elif self._messages not in self._reading.table_names(self._messages, self._timeout_s):
+            raise NotADatabaseError(
+                f"{self._path!r} has no table {self._messages!r}: no conversations are kept there",
+                "Give the file that SQLAlchemySession uses, and its tables (?messages_table=…).",
+            )
 
     def close(self) -> None:
         """Close the connection that was only looked through."""
@@ -190,7 +132,7 @@ class FileSite(Site):
         if not self._in_place:
             copy = os.path.join(self._folder(self.name), "copy.db")
             self._reading.copy_to(copy, max(self._timeout_s, 600))
-            self._live.file = copy
+            self._live.use_file(copy)
 
     def _try_create(self, name: str) -> int | None:
         """Return the lock of a new folder; None if a cleanup was faster."""

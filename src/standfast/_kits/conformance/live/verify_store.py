@@ -14,27 +14,31 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from standfast._kits.conformance.catalogue import checks_of
 from standfast._kits.conformance.check_context import Options
+from standfast._kits.conformance.live.scratch_space import Leftover, Site
 from standfast._kits.conformance.results import BROKEN, LEFT_OUT, Result
 from standfast._kits.conformance.run import declared_abilities, prepare_checks
 from standfast._kits.conformance.scorecard import Scorecard
 from standfast._kits.contract.clauses import clause
 from standfast._kits.operators.store_url import StoreURL, parse_url
-from standfast._kits.verifying.scratch_space import Leftover, Site
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, StoreError, UnknownSchemeError
 from standfast._src.base.extras import needed_by
 from standfast.version import __version__
 
+if TYPE_CHECKING:
+    from standfast._kits.conformance.backends.postgres import OnPostgres
+    from standfast._kits.conformance.backends.sqlite import SQLiteBackend
+
 T = TypeVar("T")
-Told = Callable[[Result, int, int], None]
-"""Is given a result, which one it is, and how many there will be."""
+Progress = Callable[[Result, int, int], None]
+"""Called with a result, its number, and the number of all results."""
 
 AMOUNT = Options(rounds=3, examples=10, objects=400, soon_s=30)
-"""How much is done on a live store: enough to see a store that does not hold, and no load that others would feel."""
+"""How much is done on a live store: enough to see a broken store, and no load that another client would feel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class VerificationPlan:
     made: int
     """How many checks will be made."""
     left_out: int
-    """How many will not, because they could harm others or need something that is not there."""
+    """How many will not, because they could harm other clients or need something that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +119,13 @@ async def verify_store(
     clauses: Sequence[str] = (),
     in_place: bool = False,
     options: Options = AMOUNT,
-    told: Told | None = None,
+    progress: Progress | None = None,
     timeout_s: float = 30.0,
 ) -> Verification:
     """Run the conformance kit in a scratch name space of a live store; other data is neither read nor changed.
 
     `clauses`: only these ("A5", "B1"). An SQLite file is verified in a copy beside it; `in_place` does it in the file
-    itself, with fewer checks. `told` is called after each check, in the event loop. The remains of a killed
+    itself, with fewer checks. `progress` is called after each check, in the event loop. The remains of a killed
     verification are removed first, and everything of this one at the end, also if it is cancelled. Raises
     StoreUnavailableError if the store becomes unreachable: this proves nothing about the clauses.
     """
@@ -140,11 +144,11 @@ async def verify_store(
             seen = await _whole(asyncio.to_thread(make))
             result = replace(seen, detail=where.password_hidden_in(seen.detail))
             if result.value == BROKEN:
-                # A check that could not reach the store has seen nothing broken: if it has gone, that is what is told.
+                # A check that could not reach the store has seen nothing broken: the error of the store is raised.
                 await _whole(asyncio.to_thread(site.look))
             results.append(result)
-            if told is not None:
-                told(result, number, len(checks))
+            if progress is not None:
+                progress(result, number, len(checks))
     finally:
         try:
             await _whole(asyncio.to_thread(site.end))
@@ -177,31 +181,47 @@ def _site(found: StoreURL, clauses: Sequence[str], *, in_place: bool, timeout_s:
 
 def _open_site(found: StoreURL, *, in_place: bool, timeout_s: float) -> Site:
     match found.scheme:
-        case "sqlite" if found.driver:
-            from standfast._kits.verifying.sqlalchemy import FileThroughSQLAlchemy
-
-            return FileThroughSQLAlchemy(found, timeout_s=timeout_s)
-        case "postgresql" | "postgres" if found.driver:
-            from standfast._kits.verifying.sqlalchemy import PostgresThroughSQLAlchemy
-
-            return PostgresThroughSQLAlchemy(found)
         case "sqlite":
-            from standfast._kits.verifying.sqlite import FileSite
+            from standfast._kits.conformance.live.sqlite import FileSite
 
-            return FileSite(found, in_place=in_place, timeout_s=timeout_s)
+            return FileSite(found, _sqlite_backend(found.driver), in_place=in_place, timeout_s=timeout_s)
         case "redis" | "rediss":
-            from standfast._kits.verifying.redis import RedisSite
+            from standfast._kits.conformance.live.redis import RedisSite
 
             return RedisSite(found)
         case "postgresql" | "postgres":
-            from standfast._kits.verifying.postgres import PostgresSite
+            from standfast._kits.conformance.live.postgres import PostgresSite
 
-            return PostgresSite(found)
+            return PostgresSite(found, _postgres_backend(found.driver))
         case _:
             raise UnknownSchemeError(
                 f"no scratch name space is known for {found.scheme}:// stores",
                 "Run the kit on a store of its own: python -m standfast.conformance (docs/how-to/write-a-backend.md).",
             )
+
+
+def _sqlite_backend(driver: str) -> SQLiteBackend:
+    if not driver:
+        from standfast._kits.conformance.backends.sqlite import SQLiteBackend
+
+        return SQLiteBackend()
+    from standfast._kits.conformance.backends.sqlalchemy import SQLAlchemySQLiteBackend
+
+    through = SQLAlchemySQLiteBackend()
+    through.driver = driver
+    return through
+
+
+def _postgres_backend(driver: str) -> OnPostgres:
+    if not driver:
+        from standfast._kits.conformance.backends.postgres import PostgresBackend
+
+        return PostgresBackend()
+    from standfast._kits.conformance.backends.sqlalchemy import SQLAlchemyPostgresBackend
+
+    through = SQLAlchemyPostgresBackend()
+    through.driver = driver
+    return through
 
 
 def _build_plan(url: StoreURL, site: Site, clauses: Sequence[str]) -> VerificationPlan:
@@ -234,7 +254,7 @@ async def _whole(doing: Coroutine[Any, Any, T]) -> T:
             break  # what it raised is raised below
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # retrieved: the cancellation is what is told
+            task.exception()  # retrieved: the cancellation is raised instead
         raise cancelled
     return task.result()
 

@@ -99,7 +99,7 @@ class Site:
                 try:
                     self.remove(one.name)
                 except Exception:
-                    left.append(one.name)  # another user's, or in use after all: it harms nobody where it is
+                    left.append(one.name)  # another user's, or in use after all: it does no harm where it is
                 else:
                     removed.append(one.name)
         return removed, left

@@ -21,13 +21,17 @@ import pytest
 import redis
 
 from standfast import Store, open_store, plan_verification, verify_store
+from standfast._kits.conformance.backends.postgres import PostgresBackend
+from standfast._kits.conformance.backends.redis import RedisBackend
+from standfast._kits.conformance.backends.sqlite import SQLiteBackend
 from standfast._kits.conformance.catalogue import checks_of
+from standfast._kits.conformance.live import sqlite as verify_sqlite
+from standfast._kits.conformance.live.postgres import PostgresSite
+from standfast._kits.conformance.live.redis import RedisSite
+from standfast._kits.conformance.live.scratch_space import PREFIX, base_of, new_name
+from standfast._kits.conformance.live.sqlite import FileSite, remove_folder
 from standfast._kits.conformance.registry import Check
-from standfast._kits.verifying import sqlite as verify_sqlite
-from standfast._kits.verifying.postgres import LivePostgres
-from standfast._kits.verifying.redis import LiveRedis
-from standfast._kits.verifying.scratch_space import PREFIX, base_of, new_name
-from standfast._kits.verifying.sqlite import CopiedFile, FileInPlace, remove_folder
+from standfast._kits.operators.store_url import parse_url
 from standfast._src.base.errors import (
     InvalidSettingError,
     NotADatabaseError,
@@ -164,8 +168,8 @@ async def test_a_store_that_is_verified_is_as_it_was(used: Used) -> None:
     assert plan.leftovers == ()
     seen: list[tuple[str, int]] = []
     done = await verify_store(
-        used.url, clauses=FEW, options=QUICK, told=lambda result, number, total: seen.append((result.check, number)),
-        **used.options,
+        used.url, clauses=FEW, options=QUICK, **used.options,
+        progress=lambda result, number, total: seen.append((result.check, number)),
     )  # fmt: skip
     assert done.broken == ()
     assert [done.card.value(done.plan.backend, one) for one in FEW] == ["kept"] * 2
@@ -194,7 +198,7 @@ async def test_what_sqlalchemy_keeps_is_verified_through_sqlalchemy(driver: str,
         used = Used(plain.replace("://", f"+{driver}://"), lambda: _tables(plain))
     await used.fill()
     await test_a_store_that_is_verified_is_as_it_was(used)
-    assert (await plan_verification(used.url)).backend.startswith("sqlalchemy on ")
+    assert (await plan_verification(used.url)).backend.startswith("SQLAlchemySession on ")
     with pytest.raises(InvalidSettingError):
         await plan_verification(used.url, in_place=True)
 
@@ -286,7 +290,7 @@ async def test_a_verification_that_is_cancelled_leaves_nothing(used: Used) -> No
     before = used.dump()
     begun = asyncio.Event()
     task = asyncio.create_task(
-        verify_store(used.url, clauses=FEW, options=QUICK, told=lambda *_: begun.set(), **used.options)
+        verify_store(used.url, clauses=FEW, options=QUICK, progress=lambda *_: begun.set(), **used.options)
     )
     await begun.wait()
     task.cancel()
@@ -308,7 +312,7 @@ async def test_a_copy_is_private_and_a_file_of_the_sdk_is_left_to_the_sdk(tmp_pa
         (folder,) = (one for one in tmp_path.iterdir() if one.is_dir())
         modes.append((stat.S_IMODE(folder.stat().st_mode), stat.S_IMODE((folder / "copy.db").stat().st_mode)))
 
-    done = await verify_store(path, clauses=("A7", "A14"), options=QUICK, told=told)
+    done = await verify_store(path, clauses=("A7", "A14"), options=QUICK, progress=told)
     assert done.broken == ()
     assert set(modes) == {(0o700, 0o600)}
     assert _files(path) == before
@@ -325,25 +329,33 @@ async def test_a_copy_is_private_and_a_file_of_the_sdk_is_left_to_the_sdk(tmp_pa
 # --- what is done and what is not ------------------------------------------------------------------------------------
 
 
-def live_backends() -> list[Backend]:
-    url = "redis://127.0.0.1:1/0"
-    postgres = LivePostgres("postgresql://127.0.0.1:1/none")
-    return [CopiedFile("x.db"), FileInPlace("x.db"), LiveRedis(url, "sdk", False), postgres]
+def live_backend(kind: str, path: Path) -> Backend:
+    """The description by which a live store is verified; nothing is asked of a server."""
+    match kind:
+        case "redis":
+            return RedisSite(parse_url("redis://127.0.0.1:1/0")).backend
+        case "postgres":
+            return PostgresSite(parse_url("postgresql://127.0.0.1:1/none"), PostgresBackend()).backend
+        case _:
+            path.touch()
+            in_place = kind == "in place"
+            return FileSite(parse_url(path), SQLiteBackend(), in_place=in_place, timeout_s=1).backend
 
 
-@pytest.mark.parametrize("backend", live_backends(), ids=lambda one: type(one).__name__)
-def test_only_checks_are_made_that_cannot_harm_others(backend: Backend) -> None:
+@pytest.mark.parametrize("kind", ["copy", "in place", "redis", "postgres"])
+def test_only_checks_are_made_that_cannot_harm_others(kind: str, tmp_path: Path) -> None:
     """No full disk, no damaged file, no store that stands still for everybody; and none that nobody has thought of."""
     from standfast._src.sessions.protocol import ALL_ABILITIES
 
+    backend = live_backend(kind, tmp_path / "x.db")
     everything = ALL_ABILITIES | {"close"}
     made = [check for check in checks_of() if check.missing(backend, everything) is None]
     needs = {need for check in made for need in check.needs}
     assert len(made) > 100
     assert not needs & {"files", "lose_acknowledgement", "peer", "handed_in"}
-    if not isinstance(backend, CopiedFile):
+    if kind != "copy":
         assert not needs & {"stall", "bad_names", "damage_newest", "shift_times"}
-    if isinstance(backend, FileInPlace):
+    if kind == "in place":
         assert not needs & {"processes", "import", "inject_record"}
     assert Check("A1", "of_tomorrow", lambda lab: None, ("a new hook",)).missing(backend, everything) is not None
     assert backend.permitted is not None
@@ -351,9 +363,9 @@ def test_only_checks_are_made_that_cannot_harm_others(backend: Backend) -> None:
 
 async def test_a_store_that_breaks_its_word_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await Used(f"sqlite:///{tmp_path}/talks.db", lambda: None).fill()
-    opened = CopiedFile.open
+    opened = SQLiteBackend.open
 
-    def forgetful(self: CopiedFile, session_id: str, **options: Any) -> Any:
+    def forgetful(self: SQLiteBackend, session_id: str, **options: Any) -> Any:
         session = opened(self, session_id, **options)
         pop = session.pop_item
 
@@ -364,7 +376,7 @@ async def test_a_store_that_breaks_its_word_is_found(tmp_path: Path, monkeypatch
         session.pop_item = pop_two  # type: ignore[method-assign]
         return session
 
-    monkeypatch.setattr(CopiedFile, "open", forgetful)
+    monkeypatch.setattr(SQLiteBackend, "open", forgetful)
     done = await verify_store(tmp_path / "talks.db", clauses=("A11", "A7"), options=QUICK)
     assert "pop_gives_the_newest_item_until_there_is_none" in [one.check for one in done.broken]
     assert {one.clause_id for one in done.broken} == {"A11"}
@@ -377,10 +389,12 @@ async def test_a_store_that_goes_away_is_not_called_broken(monkeypatch: pytest.M
     server = servers.RedisServer()
     try:
         await Used(server.url, lambda: None).fill()
-        opened = LiveRedis.open
-        monkeypatch.setattr(LiveRedis, "open", lambda self, name, **given: opened(self, name, timeout_s=1.0, **given))
+        opened = RedisBackend.open
+        monkeypatch.setattr(
+            RedisBackend, "open", lambda self, name, **given: opened(self, name, timeout_s=1.0, **given)
+        )
         with pytest.raises(StoreUnavailableError, match="cannot be reached"):
-            await verify_store(server.url, clauses=("A7", "A11"), options=QUICK, told=lambda *_: server.kill())
+            await verify_store(server.url, clauses=("A7", "A11"), options=QUICK, progress=lambda *_: server.kill())
     finally:
         server.stop()
 
@@ -480,7 +494,5 @@ def test_the_page_loads_nothing_and_runs_nothing_whatever_a_store_says() -> None
 
 
 def test_a_password_is_in_no_report() -> None:
-    from standfast._kits.operators.store_url import parse_url
-
     shown = parse_url("redis://me:s3cret@host/0").password_hidden_in("cannot reach redis://me:s3cret@host/0")
     assert shown == "cannot reach redis://me:***@host/0"
