@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
+import re
 import subprocess
 import sys
 import traceback
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import APIConnectionError, AsyncOpenAI
 
 from standfast import (
+    AdvancedSQLiteSession,
     Agent,
+    EncryptedSession,
     InMemorySession,
     OpenAIChatCompletionsModel,
+    OpenAIConversationsSession,
+    OpenAIResponsesCompactionSession,
     OpenAIResponsesModel,
+    PostgresSession,
+    RedisSession,
+    RunConfig,
     Runner,
     SettingTypeError,
+    SQLAlchemySession,
     SQLiteSession,
+    SummarisingSession,
     UserError,
     function_tool,
 )
 from standfast._src.base.errors import StandfastError
+from standfast.realtime import RealtimeAgent, RealtimeRunner
 from standfast.testing import ScriptedModel, final
 from tests.helpers.children import import_path
 
@@ -95,9 +110,29 @@ def test_an_error_has_one_full_stop_and_the_right_article() -> None:
         Runner.run_sync(speaker(), 5)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "entry", [Runner.run, Runner.run_sync, Runner.run_streamed, Runner.resume, function_tool, Agent]
-)
-def test_an_entry_point_describes_each_of_its_arguments(entry: object) -> None:
-    text = entry.__doc__ or ""
-    assert "Args:" in text
+SESSIONS = [
+    AdvancedSQLiteSession, EncryptedSession, InMemorySession, OpenAIConversationsSession,
+    OpenAIResponsesCompactionSession, PostgresSession, RedisSession, SQLAlchemySession, SQLiteSession,
+    SummarisingSession,
+]  # fmt: skip
+METHODS = [getattr(kind, name) for kind in (Runner, RealtimeRunner) for name in vars(kind) if not name.startswith("_")]
+ENTRY_POINTS = [*METHODS, *SESSIONS, Agent, RealtimeAgent, RealtimeRunner, RunConfig, function_tool]
+
+
+@pytest.mark.parametrize("entry", ENTRY_POINTS, ids=lambda one: one.__qualname__)
+def test_an_entry_point_describes_each_of_its_arguments(entry: Any) -> None:
+    text = inspect.getdoc(entry) or ""
+    described = re.findall(r"^    (\w+): \S", text.partition("Args:\n")[2].partition("\n\n")[0], re.MULTILINE)
+    known = [name for name in inspect.signature(entry).parameters if name not in ("self", "cls")]
+    assert sorted(described) == sorted(known)
+
+
+def test_the_arguments_of_a_run_config_are_described_as_its_fields_are() -> None:
+    """Two places for one sentence: an editor shows one of them at the call, and the other at the field."""
+    (node,) = ast.parse(inspect.getsource(RunConfig)).body
+    assert isinstance(node, ast.ClassDef)
+    text = " ".join((RunConfig.__doc__ or "").split())
+    for field, words in pairwise(node.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr) and isinstance(words.value, ast.Constant):
+            first = re.split(r"(?<=\.)\s+(?=[A-Z`\"])", " ".join(str(words.value.value).split()))[0]
+            assert f"{ast.unparse(field.target)}: {first}" in text

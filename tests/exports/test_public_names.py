@@ -83,9 +83,18 @@ def test_the_type_hints_of_public_classes_resolve():
 
 
 def test_tracebacks_name_errors_by_the_path_they_are_imported_from():
-    errors = {name: value for name, value in CLASSES if issubclass(value, standfast.StandfastError)}
-    elsewhere = {value.__name__ for value in errors.values() if value.__module__ != "standfast"}
-    assert elsewhere == {"StandfastError", "CompactionError"}  # whose annotations need their own module
+    errors = {value for _, value in CLASSES if issubclass(value, standfast.StandfastError)}
+    assert {value.__name__ for value in errors if value.__module__ != "standfast"} == set()
+    of_kits = [
+        (path, value)
+        for path in table.KIT_PATHS
+        for name in getattr(import_module(f"standfast.{path}"), "__all__", ())
+        if inspect.isclass(value := getattr(import_module(f"standfast.{path}"), name)) and issubclass(value, Exception)
+    ]
+    assert len(of_kits) > 5
+    found = [getattr(import_module(kind.__module__), kind.__name__, None) for _, kind in of_kits]
+    assert found == [kind for _, kind in of_kits]
+    assert [kind for _, kind in of_kits if "._" in kind.__module__] == []
     assert pickle.loads(pickle.dumps(standfast.UserError("what", "remedy"))).remedy == "remedy"
 
 

@@ -21,6 +21,8 @@ Body = Callable[[Any], Coroutine[Any, Any, None] | None]
 class ClauseBroken(AssertionError):
     """A clause was seen broken. `seen` says how, in words that need no debugger."""
 
+    __module__ = "standfast.conformance"  # in a traceback, the path that it is imported from
+
     def __init__(self, clause_id: str, backend: str, check: str, seen: str) -> None:
         super().__init__(clause_id, backend, check, seen)
         self.clause_id, self.backend, self.check, self.seen = clause_id, backend, check, seen

@@ -30,6 +30,8 @@ LOOK_EVERY_S = 0.01
 class LeakError(AssertionError):
     """A new task, thread, socket or timer survived the block."""
 
+    __module__ = "standfast.testing"  # in a traceback, the path that it is imported from
+
 
 @dataclass(frozen=True, slots=True)
 class Alive:

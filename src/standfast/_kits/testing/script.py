@@ -56,9 +56,13 @@ class ModelCall:
 class ModelScriptError(StandfastError):
     """A script does not match the run."""
 
+    __module__ = "standfast.testing"  # in a traceback, the path that it is imported from
+
 
 class InvalidModelStep(ModelScriptError):
     """A step that cannot be played; `reason` names the fault and `input_index` the step."""
+
+    __module__ = "standfast.testing"  # in a traceback, the path that it is imported from
 
     def __init__(self, message: str, *, reason: ModelStepReason, input_index: int) -> None:
         super().__init__(message, "Write a ModelStep, its dict form, a ModelResponse, a list of items or an exception.")
@@ -68,6 +72,8 @@ class InvalidModelStep(ModelScriptError):
 class UnexpectedModelCall(ModelScriptError):
     """The model was called more often than the script has steps."""
 
+    __module__ = "standfast.testing"  # in a traceback, the path that it is imported from
+
     def __init__(self, message: str, *, call: ModelCall, call_index: int) -> None:
         super().__init__(message, "Add a step, or find out why the run did not end: `call` has what was sent.")
         self.call, self.call_index = call, call_index
@@ -75,6 +81,8 @@ class UnexpectedModelCall(ModelScriptError):
 
 class UnconsumedModelSteps(ModelScriptError):
     """The run ended before the script did."""
+
+    __module__ = "standfast.testing"  # in a traceback, the path that it is imported from
 
     def __init__(self, message: str, *, remaining_steps: int) -> None:
         super().__init__(message, "Remove the steps, or find out why the run ended early.")

@@ -152,7 +152,9 @@ class Agent(AgentBase[TContext]):
 
     Args:
         name: The name of the agent, in traces, handoffs and saved runs. Give each starting agent its own.
+        handoff_description: A sentence for agents that may hand over to this one.
         instructions: The system prompt: a text, or a function of the context and the agent.
+        prompt: A prompt in the provider's library, or a function that makes one.
         tools: The tools that the model may call; see `function_tool`.
         model: The model or its name; None for the provider's default.
         model_settings: Temperature, tool choice and further settings of requests.
@@ -161,8 +163,10 @@ class Agent(AgentBase[TContext]):
         input_guardrails: Checks of the input, if this agent is the first of a run.
         output_guardrails: Checks of the final output, if this agent makes it.
         mcp_servers: Servers whose tools the agent offers besides its own.
+        mcp_config: Settings of these tools.
         tool_use_behavior: The use of tool outputs: the model reads them, or one of them is the final output.
         hooks: Callbacks for this agent's events.
+        reset_tool_choice: True to leave the choice of a tool to the model after a tool has run.
 
     Example:
         agent = Agent(name="Host", instructions="You take reservations.", tools=[book_table])

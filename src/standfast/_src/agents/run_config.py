@@ -119,10 +119,42 @@ def _trace_content_by_default() -> bool:
 class RunConfig:
     """Settings of a run, or of several runs that share the object. Every field has a default.
 
-    The most used: `model`, `model_provider`, `model_settings` replace those of the agents. `run_id` names the run, so
-    that a repeated call continues it. `concurrency`, `lease_ttl_s` and `lease_wait_s` rule who may have the
-    session and for how long. `unfinished` says what a new message does with a run that a crash left. `tracing_disabled`
-    and `trace_include_sensitive_data` rule what is in spans.
+    Args:
+        model: Used in place of every agent's own model.
+        model_provider: Finds models by name; None: the default provider.
+        model_settings: Laid over every agent's own settings.
+        handoff_input_filter: Filter for handoffs without their own.
+        nest_handoff_history: True if a handoff without a filter folds the conversation so far into one message.
+        handoff_history_mapper: Function that folds the conversation.
+        input_guardrails: Asked beside those of the first agent.
+        output_guardrails: Asked beside those of the last agent.
+        tracing_disabled: True for a run without a trace.
+        tracing: `{"tracer_provider": ...}`: the OpenTelemetry provider to use in place of the global one.
+        trace_include_sensitive_data: True if traces contain content.
+        workflow_name: The name of the trace.
+        trace_id: Kept as an attribute; OpenTelemetry makes its own ids.
+        group_id: Common id of the traces of a conversation.
+        trace_metadata: Further attributes of the trace.
+        session_input_callback: Makes what the model sees from the stored history and the new input.
+        call_model_input_filter: Changes what a model sees, just before it is called.
+        tool_error_formatter: Replaces the texts that a model reads about rejected calls, unknown tools and failures.
+        session_settings: Laid over the session's own settings.
+        reasoning_item_id_policy: Policy for the ids of reasoning items in model input: keep or omit.
+        sandbox: Not available in standfast: anything but None is refused.
+        tool_execution: Execution of the tool calls of a turn.
+        tool_not_found_behavior: Effect of a call of an unknown tool: end of the run, or an error text as its output.
+        tool_name_collision_policy: Effect of two tools of equal name: an error, or the last one wins.
+        output_guardrail_blocked_message: Replacement of a tool's result that was the final output and tripped an output
+            guardrail.
+        run_id: The run's name as a writer: running again under the same name continues where it was interrupted (C12).
+        run_store: Store of the saved run.
+        save: "auto": the run is saved whenever its promises need it; "never": not even with a run store.
+        concurrency: Behaviour while another run holds the session: wait for it, be refused, or write anyway (C13).
+        messages: Whether this run hears messages sent to its conversation meanwhile (F2).
+        unfinished: Policy of a new run towards another run of the conversation that has not ended (C15).
+        lease_ttl_s: Seconds for which the session stays leased after a crash of this process; renewed while it lives.
+        lease_wait_s: Seconds to wait for another run's session: longer than the lease of a crashed one lives.
+        close_session: True if the run closes the session it was given (C14).
     """
 
     model: str | Model | None = None

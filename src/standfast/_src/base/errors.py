@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Protocol, TypedDict, Unpack, get_type_hints
 
 
 class StandfastError(Exception):
@@ -474,13 +474,15 @@ class CloseTimeoutError(StandfastError, TimeoutError):
 def _name_the_public_module() -> None:
     """Set `__module__` of these errors to `standfast`, the public import path.
 
-    A traceback then shows a path that the reader can import. A class whose annotations name something of this module
-    keeps its own: `typing.get_type_hints` looks annotations up in the module that `__module__` names.
+    A traceback then shows a path that the reader can import. `typing.get_type_hints` looks annotations that are texts
+    up in the module that `__module__` names, so those of this module are resolved before.
     """
-    errors = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, StandfastError)]
-    for kind in errors:
-        if "Any" not in " ".join(vars(kind).get("__annotations__", {}).values()):
-            kind.__module__ = __name__.partition(".")[0]
+    errors = {kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, StandfastError)}
+    resolved = {kind: get_type_hints(kind) for kind in errors}
+    for kind, hints in resolved.items():
+        own = vars(kind).get("__annotations__", {})
+        kind.__annotations__ = {name: hints[name] for name in own}
+        kind.__module__ = __name__.partition(".")[0]
 
 
 _name_the_public_module()

@@ -32,7 +32,20 @@ Instructions: TypeAlias = Callable[[RunContextWrapper[Any], "RealtimeAgent[Any]"
 
 @dataclass(eq=False)
 class RealtimeAgent(AgentBase[TContext]):
-    """An agent that talks."""
+    """An agent that talks. A call has the model and the voice: see `RealtimeRunner`.
+
+    Args:
+        name: The name of the agent, which handoffs and traces show.
+        handoff_description: A sentence for agents that may hand the call to this one.
+        tools: Tools that the model may call.
+        mcp_servers: Connected MCP servers, whose tools the model may call, too.
+        mcp_config: Settings of these tools.
+        instructions: The system prompt: a text, or a function of the context and the agent.
+        prompt: A prompt in the provider's library.
+        handoffs: Agents to which it may hand the call.
+        output_guardrails: Output guardrails, which check the text during a reply and at its end.
+        hooks: Called at this agent's turning points.
+    """
 
     instructions: str | Instructions | None = None
     """The system prompt: a text, or a function of the context and the agent."""

@@ -76,7 +76,18 @@ class RealtimeRunner:
         model_config: RealtimeModelConfig | None = None,
         hooks: RunHooksBase[Any, Any] | None = None,
     ) -> RealtimeSession:
-        """Make a session that takes the call over when entered; its previous worker is refused from then on."""
+        """Make a session that takes the call over when entered; its previous worker is refused from then on.
+
+        Args:
+            run_id: The name of the call.
+            session: The stored conversation of the call.
+            context: An object for tools, hooks and instructions.
+            model_config: Settings of the connection, such as the key, the address and headers.
+            hooks: Callbacks for the events of the call.
+
+        Returns:
+            A session to be used with `async with`.
+        """
         return self._session(context, model_config, session, run_id, hooks, resumes=True)
 
     def _session(

@@ -46,6 +46,8 @@ T = TypeVar("T")
 class RealtimeScriptError(StandfastError):
     """A realtime script does not match the session."""
 
+    __module__ = "standfast.testing.realtime"  # in a traceback, the path that it is imported from
+
 
 class InvalidRealtimeStep(RealtimeScriptError, ValueError):
     """A script step that both answers and fails."""
@@ -58,6 +60,8 @@ class AlreadyConnectedError(RealtimeScriptError, AssertionError):
 class UnexpectedRealtimeSend(RealtimeScriptError):
     """Something was sent that the next step does not expect, or after the last step."""
 
+    __module__ = "standfast.testing.realtime"  # in a traceback, the path that it is imported from
+
     def __init__(self, message: str, *, actual: RealtimeModelSendEvent, expected: RealtimeSendMatcher | None) -> None:
         super().__init__(message, "Change the step, or find out why this was sent: `actual` has it. The step is kept.")
         self.actual, self.expected = actual, expected
@@ -68,6 +72,8 @@ class UnexpectedRealtimeSend(RealtimeScriptError):
 
 class UnconsumedRealtimeSteps(RealtimeScriptError):
     """The session ended before the script did."""
+
+    __module__ = "standfast.testing.realtime"  # in a traceback, the path that it is imported from
 
     def __init__(self, message: str, *, remaining_steps: int) -> None:
         super().__init__(message, "Remove the steps, or find out why the session did not send what they expect.")

@@ -34,6 +34,8 @@ __all__ = ["Faults", "Report", "SimulationFailed", "replay", "simulate", "simula
 class SimulationFailed(StandfastError):
     """A promise was broken under this `seed`; `problems` lists them, `trace` the events before."""
 
+    __module__ = "standfast.testing.simulator.simulate"  # in a traceback, the path that it is imported from
+
     def __init__(self, seed: int, problems: Sequence[str], trace: Sequence[str]) -> None:
         said = "\n  ".join(problems)
         super().__init__(f"seed {seed} broke a promise:\n  {said}", f"Replay it with seeds=[{seed}].")

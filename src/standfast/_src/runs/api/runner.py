@@ -212,6 +212,22 @@ class Runner:
         receipt is `waiting`. Else this call runs the message, and returns when that run has come to rest. Sent again
         under its `message_id`, a message is not heard again: the receipt tells what became of it. Raises what the run
         raised; the message then waits for the next run, or for `recover`.
+
+        Args:
+            starting_agent: The agent that answers, if this call runs the message.
+            message: A text, or a list of Responses items.
+            session: The conversation.
+            message_id: The name of the message, under which it may be sent again; left out, a new one.
+            when_busy: `steer`: a run under way hears the message; `queue`: it waits for a run of its own.
+            by: The sender, which is stored.
+            context: An object for tools, hooks and instructions. The model never sees it.
+            max_turns: The number of model replies before `MaxTurnsExceeded`; None for no limit.
+            hooks: Callbacks for the events of the run.
+            run_config: Settings of the run, without a `run_id`.
+            error_handlers: Functions that turn an error into a final output.
+
+        Returns:
+            A receipt, with the state of the message and, if this call ran it, the result.
         """
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
         return await send_message(starting_agent, message, options, message_id=message_id, when_busy=when_busy, by=by)
@@ -247,7 +263,7 @@ class Runner:
             hooks: Callbacks for the events of the run from here on.
             run_config: Settings of this part of the run.
             error_handlers: Functions that turn an error into a final output.
-            takeover: True to take a run that is marked as running, without a lease as proof that its worker is gone.
+            takeover: True to take a run that is marked as running, without a lease as proof that its worker crashed.
             max_turns: The limit of the whole run, earlier turns included; left out, the limit stays as it was.
 
         Returns:
@@ -271,7 +287,23 @@ class Runner:
         takeover: bool = False,
         max_turns: int | None = AS_SAVED,
     ) -> RunResultStreaming[RunState[TContext]]:
-        """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does."""
+        """`resume`, watched: load the saved run, then start it in the background as `run_streamed` does.
+
+        Args:
+            starting_agent: The agent that the run began with, as this process has it.
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
+            context: An object for tools, hooks and instructions; without it the saved one is used.
+            hooks: Callbacks for the events of the run from here on.
+            run_config: Settings of this part of the run.
+            error_handlers: Functions that turn an error into a final output.
+            takeover: True to take a run that is marked as running, without a lease as proof that its worker crashed.
+            max_turns: The limit of the whole run, earlier turns included; left out, the limit stays as it was.
+
+        Returns:
+            A result whose `stream_events()` yields the events from here on.
+        """
         options = StartOptions(context, max_turns, hooks, run_config, error_handlers, session=session)
         return start_streamed(starting_agent, *await to_resume(starting_agent, run_id, run_store, options, takeover))
 
@@ -289,6 +321,13 @@ class Runner:
 
         The session has the items of a run in a session: pass it. Raises NotFoundError if there is no such run, and
         RunStateError if it has not ended.
+
+        Args:
+            starting_agent: The agent that the run began with, as this process has it.
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
+            context: An object for tools, hooks and instructions; without it the saved one is used.
         """
         store = run_store_of(session, run_store)
         saved = await load_saved_run(store, run_id)
@@ -315,6 +354,14 @@ class Runner:
         seen. A run of a session is watched with the session. An unsaved run is waited for (`wait_s`; None: without
         end), then NotFoundError is raised. The store is read every `poll_s` seconds, and at once when this process
         saves the run. Nothing is written, and no run waits for a watcher.
+
+        Args:
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
+            after: The cursor of the last update that was seen.
+            wait_s: Seconds to wait for a run that is not saved yet; None: without end.
+            poll_s: Seconds between two reads of the store.
         """
         return watch(run_id, session, run_store, after, wait_s, poll_s)
 
@@ -386,6 +433,12 @@ class Runner:
         Nothing more begins. A begun effect ends, or is cut after `within_s` seconds as by a crash (then its outcome is
         reported as unknown). The run is saved in its present state and its lease released. A caller waiting for the run
         gets RunHandedOverError. A run without a store continues until then, and is cancelled.
+
+        Args:
+            within_s: Seconds for effects that have begun; then they are cut.
+
+        Returns:
+            The ids of the runs that were handed over.
         """
         return await hand_over_all(within_s)
 
@@ -399,7 +452,15 @@ class Runner:
         run_store: RunStore | None = None,
         context: TContext | None = None,
     ) -> RunState[TContext]:
-        """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`."""
+        """A saved run as a `RunState`: to look at, to decide about, and to resume with `run`.
+
+        Args:
+            starting_agent: The agent that the run began with, as this process has it.
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
+            context: An object for tools, hooks and instructions; without it the saved one is used.
+        """
         return await load_state(starting_agent, run_id, run_store_of(session, run_store), context)
 
     @classmethod
@@ -412,7 +473,15 @@ class Runner:
         after: str | None = None,
         limit: int = 100,
     ) -> tuple[list[RunSummary], str | None]:
-        """Saved runs, newest change first, and the cursor of the next page; with a session only its own."""
+        """Saved runs, newest change first, and the cursor of the next page; with a session only its own.
+
+        Args:
+            session: Only runs of this session.
+            run_store: The store of the run, if the session's own store does not keep it.
+            status: Only runs of this status, such as `paused`.
+            after: The cursor of the page before.
+            limit: The number of runs on a page.
+        """
         store = run_store_of(session, run_store)
         session_id = session.session_id if session is not None and run_store is None else None
         return await store.list_runs(status=status, session_id=session_id, after=after, limit=limit)
@@ -432,6 +501,13 @@ class Runner:
         Returns the items not received by a server that owns the conversation; the next run there has to send them
         (D11). Raises NotFoundError, RunStateError if the run has ended, RunClaimedError if another worker took it
         meanwhile.
+
+        Args:
+            starting_agent: The agent that the run began with, as this process has it.
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
+            message: The output of each waiting call, which the model reads.
         """
         store = run_store_of(session, run_store)
         state = await load_state(starting_agent, run_id, store)
@@ -449,6 +525,11 @@ class Runner:
         """Delete the record of an ended run; the history in its session stays. Return True if there was one.
 
         Raises RunStateError for a run that has not ended: its effects and open questions would be forgotten (C15).
+
+        Args:
+            run_id: The id of the saved run.
+            session: The session of the run, if one owns it.
+            run_store: The store of the run, if the session's own store does not keep it.
         """
         store = run_store_of(session, run_store)
         saved = await store.load_run(run_id)
@@ -465,7 +546,14 @@ class Runner:
         older_than_s: float | None = None,
         keep: int | None = None,
     ) -> int:
-        """Forget ended runs by age and number; how many were forgotten."""
+        """Forget ended runs by age and number; how many were forgotten.
+
+        Args:
+            session: Only runs of this session.
+            run_store: The store of the run, if the session's own store does not keep it.
+            older_than_s: Only runs without a change for so many seconds.
+            keep: The number of newest ended runs that stay.
+        """
         return await run_store_of(session, run_store).prune_runs(older_than_s=older_than_s, keep=keep)
 
 

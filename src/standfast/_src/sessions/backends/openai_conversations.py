@@ -91,8 +91,13 @@ class _NoConversationYetError(InvalidSessionIdError, AttributeError):
 class OpenAIConversationsSession(SessionABC):
     """History in an OpenAI conversation, created at the first use unless an id is given.
 
-    The client is the one given, else that of `set_default_openai_client`, else one of its own; only its own is closed.
     `session_id` is the conversation's id and raises a ValueError as long as there is none.
+
+    Args:
+        conversation_id: An existing conversation; left out, a new one.
+        openai_client: The client; left out, that of `set_default_openai_client`, else one of its own. Only its own is
+            closed.
+        session_settings: Settings such as the default limit of reads.
     """
 
     cannot: ClassVar[tuple[str, ...]] = (

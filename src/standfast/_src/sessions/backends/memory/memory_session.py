@@ -37,6 +37,8 @@ class InMemorySession(StoredSession):
     Args:
         session_id: The name of the conversation.
         store: The store that several objects share; left out, the object has one of its own.
+        session_settings: Settings such as the default limit of reads.
+        timeout_s: The deadline of each operation.
     """
 
     def __init__(

@@ -30,9 +30,17 @@ _SCHEMES = ("postgresql://", "postgres://")
 class PostgresSession(ServerSession):
     """A conversation in PostgreSQL. Any number of objects, threads, loops and processes may share it.
 
-    `url` is a PostgreSQL URL, or a connection string as `libpq` takes it; `connect_options` are further options of a
-    connection. Tables and functions are made when they are first needed; with `create_tables=False` they must be there
-    (`schema_sql` gives what makes them). `timeout_s` is the deadline of each operation.
+    Args:
+        session_id: The name of the conversation.
+        url: A PostgreSQL URL, or a connection string as `libpq` takes it.
+        sessions_table: The table of sessions, as the OpenAI Agents SDK names it.
+        messages_table: The table of items, as the OpenAI Agents SDK names it.
+        schema: The schema of the tables; left out, the connection's own.
+        create_tables: True to make tables and functions when they are first needed; with False they must be there
+            (`schema_sql` gives what makes them).
+        connect_options: Further options of a connection.
+        session_settings: Settings such as the default limit of reads.
+        timeout_s: The deadline of each operation.
     """
 
     def __init__(

@@ -50,13 +50,21 @@ class Address(NamedTuple):
 class RedisSession(ServerSession):
     """Conversation in Redis or Valkey. Any number of objects and processes may share the conversation.
 
-    `redis_client` is a `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
-    `from_url` needs none, and works in every loop and thread. `ttl` in seconds: history, counts and saved runs expire
-    together so long after the latest change. None, the default: never, and a change takes off an expiry that an earlier
-    setting gave the session. "keep": the expiry stays as it is, for tools that look after the sessions of other
-    programs. `layout`: "sdk" has the SDK's keys, which it can still use; "tagged", the default on a cluster, keeps all
-    keys of a session in one slot. `wait_replicas`: a write is acknowledged when so many replicas have it; if they do
-    not within two seconds, `OutcomeUnknownError` is raised.
+    `from_url` needs no client, and works in every loop and thread.
+
+    Args:
+        session_id: The name of the conversation.
+        redis_client: A `redis.asyncio` client of yours: it is used in its own event loop only, and never closed here.
+        key_prefix: The beginning of every key.
+        ttl: In seconds: history, counts and saved runs expire together so long after the latest change. None, the
+            default: never, and a change takes off an expiry that an earlier setting gave the session. "keep": the
+            expiry stays as it is, for tools that look after the sessions of other programs.
+        session_settings: Settings such as the default limit of reads.
+        layout: "sdk" has the SDK's keys, which it can still use; "tagged", the default on a cluster, keeps all keys of
+            a session in one slot.
+        wait_replicas: A write is acknowledged when so many replicas have it; if they do not within two seconds,
+            `OutcomeUnknownError` is raised.
+        timeout_s: The deadline of each operation.
     """
 
     def __init__(

@@ -43,9 +43,17 @@ class Address(NamedTuple):
 class SQLAlchemySession(ServerSession):
     """A conversation in PostgreSQL, MariaDB, MySQL or SQLite, through SQLAlchemy 2.
 
-    `engine` is an `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here. `from_url`
-    needs none, and works in every loop and thread. `create_tables=False`: tables and additions must be there.
-    `timeout_s` is the deadline of each operation.
+    `from_url` needs no engine, and works in every loop and thread.
+
+    Args:
+        session_id: The name of the conversation.
+        engine: An `AsyncEngine` of yours: it is used in its own event loop only, and never disposed here.
+        create_tables: True to make missing tables and additions; with False they must be there.
+        sessions_table: The table of sessions, as the OpenAI Agents SDK names it.
+        messages_table: The table of items, as the OpenAI Agents SDK names it.
+        session_settings: Settings such as the default limit of reads.
+        ensure_ascii: True to write other letters as escapes, as the OpenAI Agents SDK does.
+        timeout_s: The deadline of each operation.
     """
 
     def __init__(

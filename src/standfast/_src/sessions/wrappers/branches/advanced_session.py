@@ -62,8 +62,18 @@ class AdvancedSQLiteSession(SQLiteSession):
     """Conversation in an SQLite file with branches from any turn, and with the cost of each turn.
 
     A session object is on one branch, `main` at first; a later object begins on the last selected branch.
-    `create_tables`: make the SDK's missing tables of branches and turns, so that the SDK can read the main branch;
-    without it the tables have to exist. `logger` gets a record for each created, selected and deleted branch.
+
+    Args:
+        session_id: The name of the conversation.
+        db_path: The file; `:memory:` (the default) ends with the last object.
+        create_tables: True to make the SDK's missing tables of branches and turns, so that the SDK can read the main
+            branch; without it the tables have to exist.
+        logger: Gets a record for each created, selected and deleted branch.
+        session_settings: Settings such as the default limit of reads.
+        sessions_table: The table of sessions, as the OpenAI Agents SDK names it.
+        messages_table: The table of items, as the OpenAI Agents SDK names it.
+        timeout_s: The deadline of each operation.
+        file_mode: The permissions of a new file; by default only its owner may read it.
     """
 
     # Reading a branch by its name and clearing all of them take nothing away from what every session can do.

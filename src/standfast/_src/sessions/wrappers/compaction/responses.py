@@ -60,7 +60,21 @@ _MODES = ("auto", "input", "previous_response_id")
 
 
 class OpenAIResponsesCompactionSession(CompactingSession):
-    """Session with a history kept short by `responses.compact`. It has the abilities of the wrapped session."""
+    """Session with a history kept short by `responses.compact`. It has the abilities of the wrapped session.
+
+    Args:
+        session_id: The name of the conversation.
+        underlying_session: The session that keeps the history.
+        client: An OpenAI client, which stays the caller's; left out, the default one, or one that is made when it is
+            first needed.
+        model: The model that compacts.
+        compaction_mode: "input" sends the history, "previous_response_id" names a stored response, "auto" chooses.
+        should_trigger_compaction: A function of `response_id`, `compaction_mode` (resolved),
+            `compaction_candidate_items` and `session_items`, which says if it is time; left out, at ten candidates.
+        max_rollback_items: Longest history that this process may have to write back after a failure: on a plain
+            session, and in every compaction outside of a run. A longer one is refused with CompactionRefusedError
+            before anything is sent. A store with `replace` needs no such copy in a run.
+    """
 
     def __init__(
         self,
@@ -73,15 +87,6 @@ class OpenAIResponsesCompactionSession(CompactingSession):
         should_trigger_compaction: Callable[[dict[str, Any]], bool] | None = None,
         max_rollback_items: int | None = None,
     ) -> None:
-        """Wrap `underlying_session`.
-
-        `client` stays the caller's; without one the default client is used, or one is made when it is first needed.
-        `should_trigger_compaction` is given `response_id`, `compaction_mode` (resolved), `compaction_candidate_items`
-        and `session_items`, and says whether it is time; by default at ten candidates.
-        `max_rollback_items` bounds a history that this process would have to write back after a failure: on a plain
-        session, and in every compaction outside of a run. A longer one is refused with CompactionRefusedError before
-        anything is sent. A store with `replace` needs no such copy in a run.
-        """
         super().__init__(session_id, underlying_session)
         if _owns_its_history(underlying_session):
             raise InvalidSettingError(

@@ -42,7 +42,17 @@ KEEP_LAST = 6
 
 
 class SummarisingSession(CompactingSession):
-    """Session with older turns summarised by `model`. It has the abilities of the wrapped session."""
+    """Session with older turns summarised by `model`. It has the abilities of the wrapped session.
+
+    Args:
+        underlying_session: The session that keeps the history.
+        model: The model that summarises: any object with `get_response`.
+        keep_last: The last turns that together have at least so many items are never summarised.
+        should_trigger: A function of `compaction_candidate_items` and `session_items`, both of the part before those
+            turns, which says if it is time; left out, at ten candidates.
+        instructions: The system prompt of the summary.
+        model_settings: Settings of that request.
+    """
 
     def __init__(
         self,
@@ -54,12 +64,6 @@ class SummarisingSession(CompactingSession):
         instructions: str = INSTRUCTIONS,
         model_settings: ModelSettings | None = None,
     ) -> None:
-        """Wrap `underlying_session`; `model` is any object with `get_response`.
-
-        The last turns that together have at least `keep_last` items are never summarised. `should_trigger` is given
-        `compaction_candidate_items` and `session_items`, both of the part before them, and decides; by default at ten
-        candidates. The model is asked with `instructions` and `model_settings`.
-        """
         super().__init__(underlying_session.session_id, underlying_session)
         if keep_last < 0:
             raise InvalidSettingError(f"keep_last={keep_last!r} is not a number of items", "Give 0 or more.")

@@ -38,12 +38,19 @@ __all__ = ["EncryptedSession"]
 class EncryptedSession(StoredSession):
     """A conversation whose contents the store cannot read, change or move unnoticed.
 
-    `encryption_key` is one secret; `keys` are several by their ids, of which `current` seals what is written, and all
-    of them read. `tenant` is authenticated with every record. With `session_keys` (a `KeyFile`), a session can be
-    erased by destroying its own key. `ttl` in seconds: items are not shown longer than that after they were written.
-    `reads_sdk_data`: items that the OpenAI Agents SDK has encrypted with the same key are shown too; without it, a
-    record in the SDK's format is a SealKeyError.
-    `unreadable="leave_out"`: records whose key is missing are corrupt records, in place of an error.
+    Args:
+        session_id: The name of the conversation.
+        underlying_session: The session that keeps what is sealed.
+        encryption_key: One secret; or else `keys`.
+        ttl: In seconds: items are not shown longer than that after they were written.
+        max_scan_items: The number of stored records that one read may take; beyond it ReadBudgetError is raised.
+        keys: Several secrets by their ids. All of them read.
+        current: The id of the key that seals what is written.
+        tenant: A name that is authenticated with every record.
+        session_keys: A `KeyFile`: a session can be erased by destroying its own key.
+        reads_sdk_data: True to show items that the OpenAI Agents SDK has encrypted with the same key; without it, a
+            record in the SDK's format is a SealKeyError.
+        unreadable: "leave_out": records whose key is missing are corrupt records, in place of an error.
     """
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
