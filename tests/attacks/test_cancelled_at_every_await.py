@@ -251,6 +251,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any], Coroutine[Any, Any, Any]], tuple[lis
             "head": {}, "page": {"limit": 1}, "records": {"limit": 1}, "info": {}, "holder": {}, "origin": {},
             "usage": {}, "generations": {}, "corrupt_records": {}, "search": {"text": "a"}, "accepted": {"writer": "w"},
             "written": {"writer": "w"}, "list_sessions": {"limit": 1}, "count_sessions": {},
+            "send": {"message": "c", "agent": "A"}, "receipt": {"message_id": "m"}, "waiting_messages": {},
         }.items()
     },
 }  # fmt: skip

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(1200)
+"""Mypy reads all of the SDK, which takes minutes of processor time where its cache is cold."""
+
 PROGRAMS = Path(__file__).with_name("typed")
 LIBRARIES = ("agents", "standfast")
 
