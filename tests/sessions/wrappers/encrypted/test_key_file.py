@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from standfast import EncryptedSession, KeyFile, SQLiteSession
-from standfast._src.base.errors import StoreUnavailableError
+from standfast._src.base.errors import SessionErasedError, StoreUnavailableError
 from standfast.conformance import message
 
 LOCKING = """
@@ -69,6 +72,54 @@ def test_a_child_of_a_fork_while_a_thread_waits_for_the_key_file_works(tmp_path:
         waiting.join()
     assert keys.key_of("", "session/second", make=False)
     assert keys.key_of("", "session/third", make=False)
+    keys.close()
+
+
+def test_a_child_of_a_fork_while_this_process_has_the_file_locked_works(tmp_path: Path) -> None:
+    """SQLite remembers the locks of its process: to a child they seemed to be held for ever (A22)."""
+    keys = KeyFile(tmp_path / "keys.db")
+    first = keys.key_of("", "session/first", make=True)
+    other = sqlite3.connect(tmp_path / "keys.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            made = keys.key_of("", "session/second", make=True)
+            with ThreadPoolExecutor(4) as threads:
+                again = set(threads.map(lambda _: KeyFile(keys.path).key_of("", "session/second", make=True), range(9)))
+            keys.destroy("", "session/third")
+            code = int(again != {made} or keys.key_of("", "session/first", make=False) != first)
+        finally:
+            os._exit(code)
+    time.sleep(0.1)
+    other.execute("ROLLBACK")
+    assert os.waitpid(child, 0)[1] == 0
+    assert keys.key_of("", "session/second", make=False)
+    with pytest.raises(SessionErasedError):
+        keys.key_of("", "session/third", make=True)
+    other.close()
+    keys.close()
+
+
+def test_children_of_forks_and_their_parent_make_one_key_of_a_session(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.db")
+    keys.key_of("", "session/first", make=True)
+    children = []
+    for number in range(4):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                found = [keys.key_of("", f"session/{one}", make=True) or b"" for one in range(40)]
+                (tmp_path / f"of {number}").write_bytes(b"".join(found))
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    mine = b"".join(keys.key_of("", f"session/{one}", make=True) or b"" for one in range(40))
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    assert {(tmp_path / f"of {number}").read_bytes() for number in range(4)} == {mine}
     keys.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sqlite3
@@ -9,8 +10,8 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,11 @@ from typing import TypeVar
 
 from standfast._src.base.errors import SessionErasedError, StoreUnavailableError
 from standfast._src.sessions.wrappers.encrypted.keys import ErasureReceipt, text_bytes
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover — Windows, which has no fork either
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["KeyFile"]
 
@@ -32,6 +38,9 @@ _BUSY_S = 10.0  # another process makes or destroys a key meanwhile: each is one
 
 
 _PAUSE_S = 0.01
+
+_LOCK_FIRST, _LOCK_BYTES = 0x40000000, 512
+# Place of the locks of SQLite in a file, by its file format.
 
 
 class KeyFile:
@@ -139,8 +148,8 @@ class KeyFile:
         deadline = time.monotonic() + _BUSY_S
         while True:
             try:
-                with self._gate:
-                    return work(self._ensure_open())
+                with self._in_child() if _is_forked else self._in_process() as connection:
+                    return work(connection)
             except (sqlite3.Error, OSError) as error:
                 if _is_busy(error) and time.monotonic() < deadline:
                     time.sleep(_PAUSE_S)
@@ -149,16 +158,42 @@ class KeyFile:
                     f"the key file {str(self.path)!r} cannot be used: {error}", "Check its folder, rights and disk."
                 ) from error
 
-    def _ensure_open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection, self._known = self._connect(), {}
-            # Whoever drops it without a word has closed it: newer Pythons warn of a connection that nobody has.
-            self._closes = weakref.finalize(self, self._connection.close)
-        return self._connection
+    @contextmanager
+    def _in_process(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection that stays open between operations."""
+        with self._gate:
+            if self._connection is None:
+                self._connection, self._known = self._connect(), {}
+                # Whoever drops it without a word has closed it: newer Pythons warn of a connection that nobody has.
+                self._closes = weakref.finalize(self, self._connection.close)
+            yield self._connection
 
-    def _connect(self) -> sqlite3.Connection:
+    @contextmanager
+    def _in_child(self) -> Iterator[sqlite3.Connection]:
+        """Yield a new connection for one operation in a forked child, under SQLite's lock for a whole file.
+
+        SQLite remembers the locks of its process. A child inherits this memory without the locks, so a lock of the
+        parent at the fork seems to be held for ever. The child therefore locks the file by a system call, and opens
+        the file without the locks of SQLite.
+        """
+        # One gate for all files: closing any descriptor of a file drops the locks of this process on the file.
+        with _child_gate:
+            _make_private(self.path)
+            locked = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _lock_whole(locked)
+                connection, self._known = self._connect(without_locks=True), {}
+                try:
+                    yield connection
+                finally:
+                    connection.close()
+            finally:
+                os.close(locked)
+
+    def _connect(self, *, without_locks: bool = False) -> sqlite3.Connection:
         _make_private(self.path)
-        connection = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        place: str | Path = f"{self.path.as_uri()}?vfs=unix-none" if without_locks else self.path
+        connection = sqlite3.connect(place, timeout=0, isolation_level=None, check_same_thread=False, uri=without_locks)
         try:
             # Pages that are overwritten, and one journal that is overwritten in place. A deleted journal would leave
             # its blocks on the disk, with the keys of the page it saved. A write-ahead log would keep a destroyed key.
@@ -182,7 +217,19 @@ class KeyFile:
         self._gate, self._connection, self._closes, self._known = threading.Lock(), None, None, {}
 
 
+def _lock_whole(descriptor: int) -> None:
+    """Lock a file for writing, by the rules of SQLite. Raises BlockingIOError while another process uses the file."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_BYTES, _LOCK_FIRST)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):  # POSIX allows either
+            raise BlockingIOError(errno.EAGAIN, "database is locked") from error
+        raise
+
+
 def _is_busy(error: sqlite3.Error | OSError) -> bool:
+    if isinstance(error, BlockingIOError):
+        return True
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -210,9 +257,13 @@ def _time(seconds: float | None) -> datetime:
 
 _key_files: weakref.WeakSet[KeyFile] = weakref.WeakSet()
 _kept_for_ever: list[sqlite3.Connection] = []
+_is_forked = False
+_child_gate = threading.Lock()
 
 
 def _after_fork_in_child() -> None:
+    global _is_forked, _child_gate
+    _is_forked, _child_gate = True, threading.Lock()
     for key_file in list(_key_files):
         key_file.begin_anew()
 
