@@ -1,7 +1,8 @@
 """Seeded mutations of every file that standfast reads: exports, undo files, run states and SQLite files.
 
 Each is read correctly or refused with one error that has a remedy. A refusal stores nothing, and no other session is
-touched. `STANDFAST_MUTATIONS=2000` runs as many in all; a failure names the seed and the number that bring it back.
+touched. The short tier runs the first of 13 seeds, `--all` every one: 2,080 mutations. A failure names the seed and the
+number that bring it back; `STANDFAST_MUTATIONS=1000` makes as many of each seed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from standfast import (
     RunConfig,
@@ -34,8 +37,8 @@ from standfast import (
 from tests.operators.forged import closed
 from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
 
-COUNT = int(os.environ.get("STANDFAST_MUTATIONS", "160")) // 4
-SEED = 26
+COUNT = int(os.environ.get("STANDFAST_MUTATIONS", "40"))
+SEEDS = pytest.mark.parametrize("seed", [26, *(pytest.param(seed, id=f"more-{seed}") for seed in range(27, 39))])
 
 ODD: list[Any] = [
     None, True, -1, 0, 2**63, 10**400, 1e308, -1e300, float("nan"), float("inf"), "", "two", "\ud800", "\0", "x" * 300,
@@ -137,18 +140,19 @@ async def world(path: Path) -> Desk:
     return desk
 
 
-async def test_exports(tmp_path: Path) -> None:
+@SEEDS
+async def test_exports(tmp_path: Path, seed: int) -> None:
     home, target, copy = tmp_path / "home.db", tmp_path / "target.db", tmp_path / "copy.db"
     await world(home)
     await export_session(home, "one", file := tmp_path / "one.jsonl", move=True)
     async with open_store(target, create=True) as store:
         await store.session("two").add_items([message("kept")])
-    before, data, chance = await state_of(target, "two"), file.read_bytes(), random.Random(SEED)
+    before, data, chance = await state_of(target, "two"), file.read_bytes(), random.Random(seed)
     done = 0
     for number in range(COUNT):
         lines = mutated_lines(data, chance)
         given = closed(lines[:-1]) if chance.random() < 0.9 else b"".join(lines)
-        case = f"export, seed {SEED}, number {number}"
+        case = f"export, seed {seed}, number {number}"
         shutil.copy(target, copy)
         accept = chance.random() < 0.7
         is_done = await tried(lambda g=given, a=accept: import_session(copy, io.BytesIO(g), accept_runs=a), case)
@@ -161,7 +165,8 @@ async def test_exports(tmp_path: Path) -> None:
     assert 0 < done < COUNT
 
 
-async def test_undo_files(tmp_path: Path) -> None:
+@SEEDS
+async def test_undo_files(tmp_path: Path, seed: int) -> None:
     path, copy = tmp_path / "talks.db", tmp_path / "copy.db"
     call = {"type": "function_call", "name": "look", "call_id": "c", "arguments": "{}"}
     async with open_store(path, create=True) as store:
@@ -169,10 +174,10 @@ async def test_undo_files(tmp_path: Path) -> None:
         await store.session("two").add_items([message("of two")])
         report = await mend_store(store, tmp_path / "undo", clock=lambda: 4e9)
         assert report.of("mended")
-    before, data, chance = await state_of(path, "two"), (tmp_path / "undo").read_bytes(), random.Random(SEED)
+    before, data, chance = await state_of(path, "two"), (tmp_path / "undo").read_bytes(), random.Random(seed)
     for number in range(COUNT):
         (tmp_path / "changed").write_bytes(b"".join(mutated_lines(data, chance)))
-        case = f"undo file, seed {SEED}, number {number}"
+        case = f"undo file, seed {seed}, number {number}"
         shutil.copy(path, copy)
         await tried(lambda: undo_mend(tmp_path / "changed", copy), case)
         assert await state_of(copy, "two") == before, case
@@ -180,10 +185,11 @@ async def test_undo_files(tmp_path: Path) -> None:
         await state_of(copy, "one")
 
 
-async def test_run_states() -> None:
+@SEEDS
+async def test_run_states(seed: int) -> None:
     desk = Desk([asks(pay(7, "call-1")), says("Paid.")])
     result = await desk.run("Please pay.")
-    text, chance = result.to_state().to_string(), random.Random(SEED)
+    text, chance = result.to_state().to_string(), random.Random(seed)
     for number in range(COUNT):
         payload = json.loads(text)
         for _ in range(chance.randint(1, 3)):
@@ -195,7 +201,7 @@ async def test_run_states() -> None:
                 state.reject(item)
             await Runner.run(Desk([says("No.")]).agent, state)
 
-        await tried(used, f"run state, seed {SEED}, number {number}")
+        await tried(used, f"run state, seed {seed}, number {number}")
     assert desk.done == []
 
 
@@ -258,12 +264,13 @@ async def read_all(path: Path) -> None:
             await part()
 
 
-async def test_sqlite_files(tmp_path: Path) -> None:
-    path, copy, chance = tmp_path / "talks.db", tmp_path / "copy.db", random.Random(SEED)
+@SEEDS
+async def test_sqlite_files(tmp_path: Path, seed: int) -> None:
+    path, copy, chance = tmp_path / "talks.db", tmp_path / "copy.db", random.Random(seed)
     await world(path)
     for number in range(COUNT):
         shutil.copy(path, copy)
         damage(copy, chance)
         before = copy.read_bytes()
-        assert await tried(lambda: asyncio.wait_for(read_all(copy), 60), f"SQLite file, seed {SEED}, number {number}")
+        assert await tried(lambda: asyncio.wait_for(read_all(copy), 60), f"SQLite file, seed {seed}, number {number}")
         assert copy.read_bytes() == before

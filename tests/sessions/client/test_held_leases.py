@@ -14,7 +14,7 @@ import pytest
 from standfast._src.base.errors import LeaseLostError, RunClaimedError, SessionBusyError
 from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
 from standfast._src.sessions.backends.memory.memory_storage import Stored
-from standfast._src.sessions.client.held_leases import clock_s
+from standfast._src.sessions.client.held_leases import WAITERS_MAX, clock_s
 from standfast._src.sessions.rules import leases
 from standfast._src.sessions.rules.leases import Asker, Busy, Fence, Taken, UnchangedLease
 from standfast._src.sessions.rules.saved_runs import RunSave
@@ -343,6 +343,27 @@ async def test_what_a_waiter_costs_does_not_grow_with_the_number_of_waiters() ->
     """B7: 3,000 who waited 3 s for one conversation were told after 18 to 31 s, and held up the others meanwhile."""
     few, many = await _calls_per_waiter(100), await _calls_per_waiter(800)
     assert many < 2 * few, (few, many)
+
+
+async def test_one_more_than_may_wait_is_refused_at_once() -> None:
+    """B7: 10,000 who waited for one conversation were told after a minute and a half, and the loop did nothing else."""
+    store = InMemoryStore()
+
+    async def wait(session_id: str = "a") -> None:
+        async with await InMemorySession(session_id, store=store).lease(ttl_s=60, wait_s=60):
+            pass
+
+    async with await InMemorySession("a", store=store).lease(ttl_s=60, wait_s=1):
+        waiting = [asyncio.create_task(wait()) for _ in range(WAITERS_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(SessionBusyError, match="wait for session 'a' already"):
+            await wait()
+        await wait("b")  # another conversation has a queue of its own
+        waiting.pop().cancel()
+        await asyncio.sleep(0)
+        waiting.append(asyncio.create_task(wait()))
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
 
 
 async def test_those_who_leave_from_the_middle_of_a_queue_change_no_turn() -> None:

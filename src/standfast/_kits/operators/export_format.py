@@ -19,7 +19,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from standfast._src.base.errors import ExportFileError, InvalidSettingError, SchemaTooNewError, StandfastError
+from standfast._src.base.errors import (
+    CorruptRecordError,
+    ExportFileError,
+    InvalidSettingError,
+    SchemaTooNewError,
+    StandfastError,
+)
 from standfast._src.base.identifiers import is_name
 from standfast._src.base.json_values import DIGEST_BYTES, are_items, encode_value
 from standfast._src.sessions.rules.append import AllWritten
@@ -89,7 +95,7 @@ def _pieces(seen: Picture, moved: Sequence[RunPicture]) -> Iterator[tuple[bytes,
     for name, (total, base, digests) in seen.writers.items():
         few.append(_line("writer", {"name": name, "items": total, "known_from": base, "digests": digests.hex()}))
     few += [
-        b'{"kind":"cell","name":%s,"value":%s}\n' % (encode_value(name), embed(value))
+        b'{"kind":"cell","name":%s,"value":%s}\n' % (encode_value(name), embed(value, f"cell {name[:80]!r}"))
         for name, value in seen.others.items()
     ]
     for kept in seen.generations:
@@ -127,30 +133,39 @@ def _records(rows: Sequence[Stored], times: Sequence[float | None], where: bytes
             by = who % ordinal if who else b""
             when = b"" if at is None else b'"at":%s,' % repr(at).encode()
             stands = b'"replaces":%d,' % replaces if replaces else b""
-            record = data if is_plain and b"\n" not in data and b"\r" not in data else embed(data)
+            record = data if is_plain and b"\n" not in data and b"\r" not in data else embed(data, "a record")
             lines.append(b'%s%s%s%s"item":%s}\n' % (start, when, by, stands, record))
         yield b"".join(lines), len(lines)
 
 
-def embed(data: bytes) -> bytes:
-    """Embed stored JSON in a line: unchanged if an object on one line, otherwise as a string."""
+def embed(data: bytes, what: str) -> bytes:
+    """Embed stored JSON in a line: unchanged if an object on one line, otherwise as a string.
+
+    Raises CorruptRecordError, which names `what`, for bytes that are not text.
+    """
     if are_items([data]) and b"\n" not in data and b"\r" not in data:
         return data
-    return json.dumps(data.decode()).encode()
+    try:
+        return json.dumps(data.decode()).encode()
+    except UnicodeDecodeError:
+        raise CorruptRecordError(
+            f"{what} was damaged: it is not text", "Restore the store from a backup, or delete what is damaged."
+        ) from None
 
 
 def _run_line(run: RunPicture) -> bytes:
+    name = f"saved run {run.run_id!r}"
     values: dict[str, Any] = {"id": run.run_id, "labels": dict(run.labels), "revision": run.revision}
     if run.created is not None:
         values["created"] = run.created
     if run.token:
         values["moved"] = run.token
     logs = b",".join(
-        encode_value(log) + b":[" + b",".join(embed(record) for record in records) + b"]"
+        encode_value(log) + b":[" + b",".join(embed(record, name) for record in records) + b"]"
         for log, records in run.logs.items()
     )
     start = encode_value({"kind": "run", **values})
-    return start[:-1] + b',"head":' + embed(run.head) + b',"logs":{' + logs + b"}}\n"
+    return start[:-1] + b',"head":' + embed(run.head, name) + b',"logs":{' + logs + b"}}\n"
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -382,6 +397,7 @@ class _Reading:
                 for request in one.requests:
                     msgspec.convert(request, _Request)
                     cost_in(request)
+                msgspec.msgpack.encode(one.requests)  # as stores keep it: a number of more than 64 bits is refused here
                 kept = UsagePicture(self.name(one.run), one.number, one.at, one.requests)
                 self.usage[(one.number, one.run)] = kept
             case _Run():

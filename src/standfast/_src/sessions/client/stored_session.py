@@ -40,6 +40,7 @@ from standfast._src.sessions.client.held_leases import (
     POLL_MAX_S,
     RENEWER,
     WAITERS,
+    WAITERS_MAX,
     StoredLease,
     Waiter,
     clock_s,
@@ -493,6 +494,12 @@ class _Asking:
         self._has_asked = False
         self._asked: Executor | None = None
         """The executor it has asked, while the lease may be acquired and no object exists that would release it."""
+        if instead_of is None and WAITERS.is_full(self._key):
+            raise SessionBusyError(
+                f"{WAITERS_MAX} tasks of this process wait for session {session.session_id!r} already",
+                "Try again later, and bound how many runs of one conversation are started at once.",
+                holder="tasks that wait for it",
+            )
         WAITERS.join(self._key, self._waiter)
 
     async def until(self, deadline: float, wait_s: float) -> StoredLease:
