@@ -319,8 +319,6 @@ if TYPE_CHECKING:
         FunctionToolCustomDataContext,
         FunctionToolCustomDataExtractor,
         FunctionToolResult,
-        ToolCaller,
-        default_tool_error_function,
         function_tool,
         tool_namespace,
     )
@@ -340,6 +338,7 @@ if TYPE_CHECKING:
         WebSearchTool,
         WebSearchToolImageSettings,
     )
+    from ._src.tools.local_tool import ToolCaller, default_tool_error_function
     from ._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs
     from ._src.tools.strict_schema import ensure_strict_json_schema
     from ._src.tools.tool_guardrails import (

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
         FunctionTool,
         FunctionToolCustomDataContext,
         FunctionToolResult,
-        ToolErrorFunction,
-        default_tool_error_function,
         function_tool,
         tool_namespace,
     )
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
         WebSearchTool,
         WebSearchToolImageSettings,
     )
+    from ._src.tools.local_tool import ToolErrorFunction, default_tool_error_function
     from ._src.tools.sdk_helpers import (
         DEFAULT_APPROVAL_REJECTION_MESSAGE,
         ToolFunction,

@@ -178,7 +178,7 @@ def test_a_policy_that_is_none_is_refused(settings: dict[str, Any]):
 
 @pytest.mark.parametrize("callers", [[], ["anybody"], "direct"])
 def test_callers_that_nobody_knows_are_refused(callers: Any):
-    with pytest.raises(UserError, match="allows nobody known"):
+    with pytest.raises(UserError, match="names an unknown caller"):
         _tool([], allowed_callers=callers)
 
 

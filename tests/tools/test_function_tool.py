@@ -115,7 +115,7 @@ def test_a_call_in_doubt_is_reported_unless_the_tool_says_otherwise():
 def test_a_policy_that_contradicts_itself_is_refused():
     with pytest.raises(ValueError, match="not idempotent"):
         FunctionTool("t", "", {}, raw, idempotent=False, on_unknown="rerun")
-    with pytest.raises(ValueError, match="no policy"):
+    with pytest.raises(ValueError, match="is not a policy"):
         FunctionTool("t", "", {}, raw, on_unknown="again")  # type: ignore[arg-type]
 
 
@@ -146,7 +146,7 @@ def test_other_settings_that_mean_nothing_are_refused():
         FunctionTool("t", "", {}, raw, timeout_behavior="shrug")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         FunctionTool("t", "", {}, raw, timeout_error_function="text")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="nobody known"):
+    with pytest.raises(UserError, match="names an unknown caller"):
         FunctionTool("t", "", {}, raw, allowed_callers=["everyone"])  # type: ignore[list-item]
     with pytest.raises(UserError, match="one: they say the same"):
         function_tool(output_type=int, output_json_schema={})

@@ -35,15 +35,9 @@ from standfast._src.models.interface import Model
 from standfast._src.models.model_settings import ModelSettings, coerce_model_settings
 from standfast._src.sessions.protocol import Session
 from standfast._src.tools.availability import filter_enabled
-from standfast._src.tools.function_tool import (
-    FunctionTool,
-    FunctionToolResult,
-    ToolEnabled,
-    ToolErrorFunction,
-    ToolNeedsApproval,
-    default_tool_error_function,
-)
+from standfast._src.tools.function_tool import FunctionTool, FunctionToolResult, ToolEnabled, ToolNeedsApproval
 from standfast._src.tools.hosted_tools import Tool
+from standfast._src.tools.local_tool import ToolErrorFunction, called_as_function, default_tool_error_function
 from standfast._src.tools.mcp_tools import MCPServerLike, MCPUtil
 
 
@@ -121,7 +115,7 @@ class AgentBase(Generic[TContext]):
 
     def _taken_names(self) -> set[str]:
         """Return the names reserved for the agent's own tools and handoffs, forbidden for MCP tools."""
-        taken = {tool.name for tool in self.tools if isinstance(tool, FunctionTool)}
+        taken = {tool.name for tool in self.tools if called_as_function(tool)}
         for one in getattr(self, "handoffs", ()):
             taken.add(one.tool_name if isinstance(one, Handoff) else Handoff.default_tool_name(one))
         return taken

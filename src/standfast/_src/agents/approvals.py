@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from standfast._src.base.errors import ApprovalError, ChangedCallError
+from standfast._src.items.history import FUNCTION_CALL
 from standfast._src.items.items import ToolApprovalItem, read
 from standfast._src.runs.engine.run import Decision
 
@@ -201,4 +202,9 @@ def scope_of(item: ToolApprovalItem) -> str:
     if kind == "mcp_approval_request":
         return tool_scope(name, namespace=read(raw, "server_label"), kind="mcp")
     namespace = getattr(item, "tool_namespace", None) or read(raw, "namespace")
-    return tool_scope(name, namespace=namespace, kind="function" if kind in (None, "function_call") else str(kind))
+    return tool_scope(name, namespace=namespace, kind=scope_kind(kind))
+
+
+def scope_kind(call_type: object) -> str:
+    """Return the kind in a decision's scope for calls of this type of item."""
+    return "function" if call_type in (None, FUNCTION_CALL) else str(call_type)

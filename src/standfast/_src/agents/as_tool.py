@@ -33,7 +33,8 @@ from standfast._src.items.items import (
     ToolOriginType,
 )
 from standfast._src.sessions.protocol import Session
-from standfast._src.tools.function_tool import FunctionTool, Invoker, ToolEnabled, ToolErrorFunction, ToolNeedsApproval
+from standfast._src.tools.function_tool import FunctionTool, Invoker, ToolEnabled, ToolNeedsApproval
+from standfast._src.tools.local_tool import ToolErrorFunction
 from standfast._src.tools.tool_names import function_style
 
 DEFAULT_TOOL_TURNS = DEFAULT_MAX_TURNS

@@ -35,7 +35,7 @@ class HandoffInputData:
         return replace(self, **kwargs)
 
 
-HandoffInputFilter: TypeAlias = Callable[[HandoffInputData], "HandoffInputData | Awaitable[HandoffInputData]"]
+HandoffInputFilter: TypeAlias = Callable[[HandoffInputData], HandoffInputData | Awaitable[HandoffInputData]]
 """Changes what the next agent sees."""
 
 HandoffHistoryMapper: TypeAlias = Callable[[list[Item]], list[Item]]

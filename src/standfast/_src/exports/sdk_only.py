@@ -155,7 +155,8 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
     ),
     "_src.agents.run_config": ("DEFAULT_MAX_TURNS",),
     "_src.tools.docstrings": ("DocstringStyle",),
-    "_src.tools.function_tool": ("ToolErrorFunction", "tool"),
+    "_src.tools.function_tool": ("tool",),
+    "_src.tools.local_tool": ("ToolErrorFunction",),
     "_src.tools.schema": ("FuncSchema", "function_schema"),
     "_src.models.providers.item_types": (
         "TResponse",

@@ -236,12 +236,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "FunctionTool",
         "FunctionToolResult",
         "function_tool",
-        "default_tool_error_function",
         "tool_namespace",
-        "ToolCaller",
         "FunctionToolCustomDataContext",
         "FunctionToolCustomDataExtractor",
     ),
+    "_src.tools.local_tool": ("default_tool_error_function", "ToolCaller"),
     "_src.tools.custom_tool": (
         "CustomTool",
         "CustomToolExecutor",

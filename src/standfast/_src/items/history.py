@@ -38,8 +38,12 @@ CALL_OUTPUTS: dict[str, str] = {
 OUTPUT_CALLS: dict[str, str] = {output: call for call, output in CALL_OUTPUTS.items()}
 """The same table the other way round."""
 
-LOCAL_CALL_TYPES: frozenset[str] = frozenset({"function_call", "custom_tool_call"})
-"""Types of calls that tools of the program carry out."""
+FUNCTION_CALL = "function_call"
+
+LOCAL_CALL_INPUTS: dict[str, str] = {FUNCTION_CALL: "arguments", "custom_tool_call": "input"}
+"""Types of calls that tools of the program run, and the key of the model's input in each."""
+
+LOCAL_CALL_TYPES: frozenset[str] = frozenset(LOCAL_CALL_INPUTS)
 
 LOCAL_OUTPUT_TYPES: frozenset[str] = frozenset(CALL_OUTPUTS[kind] for kind in LOCAL_CALL_TYPES)
 """Types of what they come to."""

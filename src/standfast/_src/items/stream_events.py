@@ -7,10 +7,9 @@ returns the announcement of an item, or None.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    from standfast._src.items.items import RunItem
+from standfast._src.items.items import RunItem
 
 RunItemEventName: TypeAlias = Literal[
     "message_output_created",

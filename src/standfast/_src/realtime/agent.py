@@ -17,7 +17,8 @@ from standfast._src.base.aio import maybe_await, together
 from standfast._src.base.errors import UserError
 from standfast._src.base.logs import logger
 from standfast._src.tools.availability import filter_enabled
-from standfast._src.tools.function_tool import FunctionTool, ToolEnabled
+from standfast._src.tools.function_tool import ToolEnabled
+from standfast._src.tools.local_tool import called_as_function
 
 RealtimeAgentHooks: TypeAlias = AgentHooksBase[TContext, "RealtimeAgent[Any]"]
 """Hooks of one voice agent."""
@@ -118,7 +119,7 @@ def _as_handoffs(given: Sequence[Any]) -> list[Handoff[Any, Any]]:
 
 
 def _refuse_equal_names(tools: list[Any], handoffs: list[Any]) -> None:
-    names = [tool.name for tool in tools if isinstance(tool, FunctionTool)] + [one.tool_name for one in handoffs]
+    names = [tool.name for tool in tools if called_as_function(tool)] + [one.tool_name for one in handoffs]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise UserError(

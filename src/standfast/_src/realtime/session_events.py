@@ -10,7 +10,7 @@ from standfast._src.agents.guardrails import OutputGuardrailResult
 from standfast._src.realtime.agent import RealtimeAgent
 from standfast._src.realtime.machine.call_items import RealtimeItem
 from standfast._src.realtime.machine.model_events import RealtimeModelAudioEvent, RealtimeModelEvent
-from standfast._src.tools.function_tool import FunctionTool
+from standfast._src.tools.local_tool import LocalTool
 
 
 @dataclass
@@ -53,7 +53,7 @@ class RealtimeToolStart:
     """A tool begins."""
 
     agent: RealtimeAgent[Any]
-    tool: FunctionTool
+    tool: LocalTool
     arguments: str
     info: RealtimeEventInfo
     type: Literal["tool_start"] = "tool_start"
@@ -64,7 +64,7 @@ class RealtimeToolEnd:
     """A call has its output."""
 
     agent: RealtimeAgent[Any]
-    tool: FunctionTool
+    tool: LocalTool
     arguments: str
     output: Any
     info: RealtimeEventInfo
@@ -76,7 +76,7 @@ class RealtimeToolApprovalRequired:
     """A call waits for a person."""
 
     agent: RealtimeAgent[Any]
-    tool: FunctionTool
+    tool: LocalTool
     call_id: str
     arguments: str
     info: RealtimeEventInfo

@@ -6,11 +6,17 @@ of the call is a `DecisionOwner`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from standfast._src.agents.approvals import ApprovalBook, arguments_digest, digest_shown_arguments, tool_scope
+from standfast._src.agents.approvals import (
+    ApprovalBook,
+    arguments_digest,
+    digest_shown_arguments,
+    scope_kind,
+    tool_scope,
+)
 from standfast._src.agents.context import NamedAgent, RunContextWrapper
 from standfast._src.agents.hooks import HookedAgent
 from standfast._src.agents.tool_context import ToolContext
@@ -19,15 +25,14 @@ from standfast._src.base.json_values import Item
 from standfast._src.items.items import RawItem, ToolApprovalItem
 from standfast._src.items.texts_for_models import model_text
 from standfast._src.runs.engine.run import Call
-from standfast._src.tools.custom_tool import CUSTOM_CALL, CustomTool, CustomToolOnApprovalFunction, LocalTool, tool_kind
 from standfast._src.tools.hosted_tools import MCPToolApprovalRequest
 from standfast._src.tools.invocation import (
     differs_from_guarded,
     function_decides,
     judge_before_approval,
     needs_approval,
-    prepare,
 )
+from standfast._src.tools.local_tool import LocalTool
 from standfast._src.tools.refusal_texts import ToolErrorFormatter, ToolKind, rejection_text
 from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult
 
@@ -74,12 +79,11 @@ class DecisionOwner(Protocol[OwnAgent]):
 async def approval_of(
     owner: DecisionOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
 ) -> CallWaits | CallRefused | None:
-    """Return None if the call may run; else that it waits, or the text for the model in its place."""
+    """Decide about a call: None to run, `CallWaits` for a person, `CallRefused` with a text for the model."""
     if call.child is not None and call.decision is None and tool.agent_tool is not None:
         return None  # it was let run before, and its own run waits inside
     book = context.approvals
-    kind = CUSTOM_CALL if isinstance(tool, CustomTool) else "function"
-    scope = tool_scope(call.name, namespace=context.tool_namespace, kind=kind)
+    scope = tool_scope(call.name, namespace=context.tool_namespace, kind=scope_kind(tool.call_type))
     digest = digest_shown_arguments(call)
     decision, key = call.decision, owner.agent_key(agent)
     approved = decision.approved if decision is not None else book.status(call.id, scope, digest, agent=key)
@@ -91,23 +95,23 @@ async def approval_of(
         if not needed:
             return None
         approved = book.status(call.id, scope, digest, agent=key)  # the policy may have decided itself
-        if approved is None and isinstance(tool, CustomTool) and tool.on_approval is not None:
+        if approved is None and tool.on_approval is not None:
             await _ask_application(tool.on_approval, call, context, agent=agent, agent_key=key)
             await owner.record_decisions()
             approved = book.status(call.id, scope, digest, agent=key)
     if approved is True:
         if decision is None and not book.has_decision(call.id) and differs_from_guarded(tool, call.arguments):
             # "Always" was said of other calls: it answers the policy, not the guardrails, which see the text alone.
-            return CallWaits(values=prepare(tool, call.arguments).values)
+            return CallWaits(values=tool.prepare(call.arguments).values)
         if decision is None or decision.sticky or _gets_what_was_shown(tool, call):
             return None
         # The values changed since they were shown: another release reads the same text in another way (C16).
-        return CallWaits(reason=call.reason or "approval", values=prepare(tool, call.arguments).values)
+        return CallWaits(reason=call.reason or "approval", values=tool.prepare(call.arguments).values)
     if approved is False:
         message = decision.message if decision is not None else None
         message = book.message(call.id, scope, agent=key) if message is None else message  # an empty text was said, too
-        return CallRefused(await _rejection(owner, call, context, message, tool_kind(tool)))
-    values = prepare(tool, call.arguments).values
+        return CallRefused(await _rejection(owner, call, context, message, tool.error_kind))
+    values = tool.prepare(call.arguments).values
     if not owner.guardrails_before_approval:
         return CallWaits(values=values)
     results, rejection = await judge_before_approval(tool, context, agent=agent)
@@ -116,7 +120,7 @@ async def approval_of(
 
 def _gets_what_was_shown(tool: LocalTool, call: Call) -> bool:
     """Return whether the tool still gets the values that the approving person saw."""
-    now = prepare(tool, call.arguments)
+    now = tool.prepare(call.arguments)
     if now.kind == "invalid":
         return True  # it gets nothing: the call fails, and the model reads the error
     # None: the values were unknown. Then the person saw the text, and only the text may reach the tool unasked.
@@ -129,16 +133,16 @@ def _refusal_of_arguments(tool: LocalTool, arguments: str) -> str | None:
     Values that only the application's own code can tell are not refused: a model could not write them in another way.
     A person is asked about them.
     """
-    if isinstance(tool, CustomTool) or tool.argument_mismatch != "refuse" or not function_decides(tool):
+    if tool.argument_mismatch != "refuse" or not function_decides(tool):
         return None
-    prepared = prepare(tool, arguments)
+    prepared = tool.prepare(arguments)
     if not prepared.differs:
         return None
     return model_text("arguments_refused", tool_name=tool.qualified_name, parts=", ".join(prepared.parts))
 
 
 async def _ask_application(
-    on_approval: CustomToolOnApprovalFunction,
+    on_approval: Callable[[RunContextWrapper[Any], ToolApprovalItem], Any],
     call: Call,
     context: ToolContext[Any],
     *,
@@ -174,7 +178,7 @@ async def _rejection(
 async def hosted_approval(
     call: Call, request: Item, shown: RawItem, *, agent_key: str, tools: Iterable[Any], wrapper: RunContextWrapper[Any]
 ) -> Item | None:
-    """Answer a provider's question about its hosted MCP tool; None if a person must decide.
+    """Answer a provider's question about a hosted MCP tool; None if a person must decide.
 
     An existing decision has precedence, then the callback of the agent's tool for that server. `request` is the
     provider's item, `shown` the same item for the callback.

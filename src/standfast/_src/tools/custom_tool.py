@@ -9,25 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.aio import maybe_await
-from standfast._src.tools.function_tool import (
+from standfast._src.items.items import ToolApprovalItem
+from standfast._src.tools.local_tool import (
     BY_IDEMPOTENCE,
-    FunctionTool,
+    LocalTool,
     ToolCaller,
-    ToolErrorFunction,
+    ToolInvoker,
     UnknownOutcomePolicy,
     check_callers,
     checked_policy,
-    default_tool_error_function,
 )
 from standfast._src.tools.refusal_texts import ToolKind
-
-if TYPE_CHECKING:
-    from standfast._src.items.items import ToolApprovalItem
 
 CustomToolExecutor = Callable[[ToolContext[Any], str], "Awaitable[Any] | Any"]
 """Carries a call out: gets the context and the input as the model wrote it."""
@@ -44,7 +41,7 @@ class CustomToolOnApprovalFunctionResult(TypedDict):
 
 
 CustomToolOnApprovalFunction = Callable[
-    [RunContextWrapper[Any], "ToolApprovalItem"],
+    [RunContextWrapper[Any], ToolApprovalItem],
     "Awaitable[CustomToolOnApprovalFunctionResult] | CustomToolOnApprovalFunctionResult",
 ]
 """Answers for the application when a call needs approval."""
@@ -68,8 +65,11 @@ CustomToolCustomDataExtractor = Callable[
 
 
 @dataclass
-class CustomTool:
+class CustomTool(LocalTool):
     """A tool with a single text as input, written freely by the model or by the grammar in `format`."""
+
+    call_type: ClassVar[str] = "custom_tool_call"
+    error_kind: ClassVar[ToolKind] = "custom"
 
     name: str
     """The name the model calls."""
@@ -107,19 +107,6 @@ class CustomTool:
     tool_config: dict[str, Any] = field(init=False, repr=False)
     """The tool in the provider's words."""
 
-    # What a function tool may have besides. The code that carries a call out reads these of any tool.
-    tool_input_guardrails: ClassVar[None] = None
-    tool_output_guardrails: ClassVar[None] = None
-    timeout_seconds: ClassVar[None] = None
-    timeout_behavior: ClassVar[Literal["error_as_result"]] = "error_as_result"
-    timeout_error_function: ClassVar[None] = None
-    is_enabled: ClassVar[bool] = True
-    output_json_schema: ClassVar[None] = None
-    agent_tool: ClassVar[None] = None
-    namespace: ClassVar[None] = None
-    origin: ClassVar[None] = None
-    title: ClassVar[None] = None
-
     def __post_init__(self) -> None:
         check_callers(self.name, self.allowed_callers)
         self.on_unknown = checked_policy(self.name, self.on_unknown, idempotent=self.idempotent)
@@ -136,16 +123,6 @@ class CustomTool:
         """The providers' name for this kind of tool."""
         return "custom"
 
-    @property
-    def qualified_name(self) -> str:
-        """Name of the tool: free-form tools have no namespace."""
-        return self.name
-
-    @property
-    def failure_error_function(self) -> ToolErrorFunction:
-        """Function that describes a failure to the model: a text that fails to parse is the model's to correct."""
-        return default_tool_error_function
-
     def runtime_needs_approval(self) -> bool | CustomToolApprovalFunction:
         """The SDK's name for `needs_approval`."""
         return self.needs_approval
@@ -159,20 +136,17 @@ class CustomTool:
         output = await maybe_await(self.on_invoke_tool(ctx, text))
         return output if isinstance(output, str) else str(output)
 
+    def judged_input(self, arguments: str) -> object | None:
+        """Return the input as it is: a free-form tool reads any text."""
+        return arguments
 
-LocalTool: TypeAlias = FunctionTool | CustomTool
-"""A tool whose calls the program carries out itself."""
+    def runner(self) -> ToolInvoker:
+        """Return `run`: a text that fails to parse is the model's to correct, so its error becomes the output."""
+        return self.run
 
-CUSTOM_CALL = "custom_tool_call"
-"""The type of the item that calls a custom tool."""
-
-
-def lookup_name(call_type: str | None, name: str) -> str:
-    """Return the key of a tool among an agent's local tools, distinct for each kind of call."""
-    # With a blank, which no provider allows in a name: a function cannot be called so.
-    return f"{CUSTOM_CALL} {name}" if call_type == CUSTOM_CALL else name
-
-
-def tool_kind(tool: LocalTool) -> ToolKind:
-    """Return the kind of a tool for error formatters."""
-    return "custom" if isinstance(tool, CustomTool) else "function"
+    async def custom_data(self, ctx: ToolContext[Any], output: Any, raw_item: Mapping[str, Any]) -> Any:
+        """Return what `custom_data_extractor` makes of an output."""
+        if self.custom_data_extractor is None:
+            return None
+        seen = CustomToolCustomDataContext(ctx, self, ctx.tool_arguments, output, raw_item)
+        return await maybe_await(self.custom_data_extractor(seen))

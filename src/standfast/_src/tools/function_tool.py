@@ -11,58 +11,40 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
+from typing import Any, ClassVar, TypedDict, Unpack, overload
 
 from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.durations import check_seconds
-from standfast._src.base.errors import InvalidSettingError, SettingTypeError, StandfastError, UserError
+from standfast._src.base.errors import InvalidSettingError, SettingTypeError, UserError
+from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
-from standfast._src.items.texts_for_models import model_text
+from standfast._src.items.items import RunItem, ToolApprovalItem, ToolOrigin
 from standfast._src.tools.docstrings import DocstringStyle
-from standfast._src.tools.output_types import DeclaredOutput, checked_output, declared_output
-from standfast._src.tools.prepared_arguments import ArgumentMismatch, Preparer, preparer_of
+from standfast._src.tools.local_tool import (
+    BY_IDEMPOTENCE,
+    LocalTool,
+    ToolCaller,
+    ToolErrorFunction,
+    ToolInvoker,
+    ToolTimeoutBehavior,
+    UnknownOutcomePolicy,
+    check_callers,
+    checked_policy,
+    default_tool_error_function,
+    failure_text,
+)
+from standfast._src.tools.output_types import DeclaredOutput, OutputAdapter, checked_output, declared_output
+from standfast._src.tools.outputs import serialise_output
+from standfast._src.tools.prepared_arguments import ArgumentMismatch, Prepared, Preparer, preparer_of
 from standfast._src.tools.schema import FuncSchema, function_schema
 from standfast._src.tools.strict_schema import ensure_strict_json_schema
 from standfast._src.tools.tool_guardrails import ToolInputGuardrail, ToolOutputGuardrail
 from standfast._src.tools.worker_threads import run_in_thread
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-    from standfast._src.items.items import RunItem, ToolApprovalItem, ToolOrigin
-
-ToolTimeoutBehavior = Literal["error_as_result", "raise_exception"]
-ToolErrorFunction = Callable[[RunContextWrapper[Any], Exception], "str | Awaitable[str]"]
 ToolEnabled = bool | Callable[[RunContextWrapper[Any], Any], "bool | Awaitable[bool]"]
 ToolNeedsApproval = bool | Callable[[RunContextWrapper[Any], dict[str, Any], str], Awaitable[bool]]
-ToolCaller = Literal["direct", "programmatic"]
-"""Callers of a tool: the model itself, or a program it wrote."""
-
-UnknownOutcomePolicy = Literal["rerun", "ask", "report"]
-ToolInvoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
-
-
-def default_tool_error_function(ctx: RunContextWrapper[Any], error: Exception) -> str:
-    """Default text for the model after a tool raised: the error, so that the model can react.
-
-    If an agent failed inside the call, the text names its tools that had run: the model cannot know of them otherwise,
-    and they are not undone.
-    """
-    why = str(error) or type(error).__name__
-    if isinstance(ctx, ToolContext) and ctx.called_inside:
-        return model_text("agent_tool_failed", error=_sentence(why), calls=", ".join(ctx.called_inside))
-    return model_text("tool_failed", error=why)
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def timeout_text(tool_name: str, timeout_seconds: float) -> str:
-    """Return the default text for the model after a tool's timeout."""
-    return model_text("tool_timed_out", tool_name=tool_name, seconds=timeout_seconds)
 
 
 @dataclass(frozen=True)
@@ -130,33 +112,6 @@ class Invoker:
             return await failure_text(self.tool, ctx, error)
 
 
-class MayFail(Protocol):
-    """Attributes of a tool needed after a failed call."""
-
-    @property
-    def qualified_name(self) -> str:
-        """Return the name for messages."""
-        ...
-
-    @property
-    def failure_error_function(self) -> ToolErrorFunction | None:
-        """Return the function that describes a failure to the model; None ends the run instead."""
-        ...
-
-
-async def failure_text(tool: MayFail, ctx: RunContextWrapper[Any], error: Exception) -> str:
-    """Return the text for the model about a failure; raise the failure if the tool has no failure function."""
-    format_failure = tool.failure_error_function
-    if format_failure is None:
-        if isinstance(error, StandfastError):
-            raise error
-        raise UserError(
-            f"tool {tool.qualified_name!r} raised {type(error).__name__}: {error}",
-            "Handle it in the tool, or give the tool a failure_error_function so that the model is told.",
-        ) from error
-    return await maybe_await(format_failure(ctx, error))
-
-
 class _Wrapped:
     """`tool.__wrapped__`: the function given to `function_tool`; read-only, and absent on tools made otherwise."""
 
@@ -170,15 +125,14 @@ class _Wrapped:
         raise AttributeError("__wrapped__ is read-only: it would no longer be the function that runs")
 
 
-BY_IDEMPOTENCE: Any = None
-# An unset policy; `checked_policy` replaces it by the one that follows from `idempotent`.
-
-
 @dataclass
-class FunctionTool:
-    """A function for a model to call. `function_tool` makes one from a Python function; use this class for all other
-    cases.
+class FunctionTool(LocalTool):
+    """A function for a model to call.
+
+    `function_tool` makes one from a Python function; use this class for all other cases.
     """
+
+    may_end_run: ClassVar[bool] = True
 
     name: str
     """The name the model calls."""
@@ -255,7 +209,7 @@ class FunctionTool:
     title: str | None = field(default=None, kw_only=True, repr=False)
     """A name for people."""
 
-    output_adapter: TypeAdapter[Any] | None = field(default=None, kw_only=True, repr=False)
+    output_adapter: OutputAdapter | None = field(default=None, kw_only=True, repr=False)
     """The pydantic `TypeAdapter` of the declared output type, where a type was declared and not a schema."""
 
     agent_tool: Any = field(default=None, kw_only=True, repr=False)
@@ -292,31 +246,38 @@ class FunctionTool:
         """Name of the tool, prefixed by a namespace if any."""
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
+    def lookup_names(self) -> tuple[str, ...]:
+        """Return the names with and without the namespace: not every model repeats it."""
+        return self.qualified_name, self.name
 
-class Described(Protocol):
-    """Attributes of a tool that describe a call to the application."""
+    def target(self) -> str:
+        """Return the agent or MCP server behind the function, if any."""
+        if self.agent_tool is not None:
+            return f"agent:{self.agent_tool.agent.name}"
+        server = getattr(self.origin, "mcp_server_name", None)
+        return "function" if server is None else f"server:{server}"
 
-    @property
-    def description(self) -> str | None:
-        """Return the description for the model."""
-        ...
+    def prepare(self, arguments: str) -> Prepared:
+        """Convert the arguments as a call will; an invoker of the application gets the text unchanged."""
+        reads_ahead = self.on_invoke_tool.prepare if isinstance(self.on_invoke_tool, Invoker) else None
+        return super().prepare(arguments) if reads_ahead is None else reads_ahead(arguments)
 
-    @property
-    def title(self) -> str | None:
-        """Return the title for people."""
-        ...
+    def runner(self) -> ToolInvoker:
+        """Return the function without the failure policy: the caller applies the policy."""
+        return self.on_invoke_tool.run if isinstance(self.on_invoke_tool, Invoker) else self.on_invoke_tool
 
-    @property
-    def origin(self) -> ToolOrigin | None:
-        """Return the source of the tool."""
-        ...
+    def item_output(self, value: object) -> str | list[Item]:
+        """Convert a value for the model, by the declared schema if any."""
+        if self.output_json_schema is None:
+            return super().item_output(value)
+        return serialise_output(self.qualified_name, self.output_adapter, value)
 
-
-def facts_of(tool: Described) -> dict[str, Any] | None:
-    """Return the facts about a tool for an item of its call: description, title, origin; None without any."""
-    origin = None if tool.origin is None else tool.origin.to_json_dict()
-    facts = {"description": tool.description, "title": tool.title, "tool_origin": origin}
-    return {name: value for name, value in facts.items() if value} or None
+    async def custom_data(self, ctx: ToolContext[Any], output: Any, raw_item: Mapping[str, Any]) -> Any:
+        """Return what `custom_data_extractor` makes of an output."""
+        if self.custom_data_extractor is None:
+            return None
+        seen = FunctionToolCustomDataContext(ctx, self, output, raw_item)
+        return await maybe_await(self.custom_data_extractor(seen))
 
 
 def _check_timeout(tool: FunctionTool) -> None:
@@ -329,37 +290,6 @@ def _check_timeout(tool: FunctionTool) -> None:
         )
     if tool.timeout_error_function is not None and not callable(tool.timeout_error_function):
         raise SettingTypeError("timeout_error_function cannot be called", "Give a function of context and error.")
-
-
-def check_callers(tool_name: str, callers: object) -> None:
-    """Raise UserError unless the value is None or a list of known callers."""
-    if callers is None:
-        return
-    if not isinstance(callers, list) or not callers or any(c not in ("direct", "programmatic") for c in callers):
-        raise UserError(
-            f"allowed_callers={callers!r} of tool {tool_name!r} allows nobody known",
-            "Give a list of 'direct' and 'programmatic', or None.",
-        )
-
-
-def checked_policy(
-    tool_name: str, policy: UnknownOutcomePolicy | None, *, idempotent: bool | None
-) -> UnknownOutcomePolicy:
-    """Return the policy for a call of unknown outcome: the explicit one, else the one that follows from
-    `idempotent`.
-    """
-    if policy is BY_IDEMPOTENCE:
-        return "rerun" if idempotent else "report"
-    if policy not in ("rerun", "ask", "report"):
-        raise InvalidSettingError(
-            f"on_unknown={policy!r} of tool {tool_name!r} is no policy", "Choose 'rerun', 'ask' or 'report'."
-        )
-    if policy == "rerun" and idempotent is False:
-        raise InvalidSettingError(
-            f"tool {tool_name!r} is declared not idempotent and to be run again when its outcome is unknown",
-            "Choose on_unknown='ask' or 'report', or drop idempotent=False.",
-        )
-    return policy
 
 
 def tool_namespace(*, name: str, description: str | None, tools: list[FunctionTool]) -> list[FunctionTool]:

@@ -21,17 +21,14 @@ from standfast._src.base.errors import StandfastError, ToolTimeoutError, UserErr
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import call_output_item
-from standfast._src.tools.custom_tool import CustomTool, CustomToolCustomDataContext, LocalTool, tool_kind
-from standfast._src.tools.function_tool import (
-    FunctionToolCustomDataContext,
-    Invoker,
+from standfast._src.tools.local_tool import (
+    LocalTool,
     ToolInvoker,
     default_tool_error_function,
     failure_text,
     timeout_text,
 )
 from standfast._src.tools.outputs import failure_output, model_output
-from standfast._src.tools.prepared_arguments import Prepared, plain_object
 from standfast._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs, format_error
 from standfast._src.tools.tool_guardrails import (
     ToolInputGuardrailData,
@@ -88,9 +85,8 @@ async def needs_approval(tool: LocalTool, ctx: RunContextWrapper[Any], arguments
         raise UserError(
             f"needs_approval of tool {tool.qualified_name!r} is {describe_type(policy)}", "Give a bool or a function."
         )
-    # Free-form input is any text; the arguments of a function are an object or nothing that a policy can judge.
-    parsed = arguments if isinstance(tool, CustomTool) else plain_object(arguments)
-    if parsed is None or prepare(tool, arguments).kind != "exact":
+    parsed = tool.judged_input(arguments)
+    if parsed is None or tool.prepare(arguments).kind != "exact":
         return True
     if not call_id and isinstance(ctx, ToolContext):
         call_id = ctx.tool_call_id
@@ -105,14 +101,7 @@ def function_decides(tool: LocalTool) -> bool:
 
 def differs_from_guarded(tool: LocalTool, arguments: str) -> bool:
     """Return whether the tool certainly gets other values than the input guardrails check."""
-    return bool(tool.tool_input_guardrails) and prepare(tool, arguments).differs
-
-
-def prepare(tool: LocalTool, arguments: str) -> Prepared:
-    """Read a call's arguments before the call. A tool that gets the model's raw text is judged by that text."""
-    invoker = None if isinstance(tool, CustomTool) else tool.on_invoke_tool
-    reads_ahead = invoker.prepare if isinstance(invoker, Invoker) else None
-    return Prepared("exact", arguments) if reads_ahead is None else reads_ahead(arguments)
+    return bool(tool.tool_input_guardrails) and tool.prepare(arguments).differs
 
 
 async def judge_before_approval(
@@ -199,7 +188,7 @@ async def _output_of(
     tool: LocalTool, ctx: ToolContext[Any], arguments: str, formatter: ToolErrorFormatter | None
 ) -> tuple[Any, Exception | None]:
     """Return the tool's result and None, or the text of its failure or timeout policy and the error."""
-    run = _runner(tool)
+    run = tool.runner()
     try:
         if tool.timeout_seconds is None:
             return await run(ctx, arguments), None
@@ -216,14 +205,6 @@ async def _output_of(
         return result, None
     late = ToolTimeoutError(tool.qualified_name, tool.timeout_seconds)
     return await _timed_out(tool, ctx, late), late
-
-
-def _runner(tool: LocalTool) -> ToolInvoker:
-    """Return the function that runs a call and raises the tool's errors."""
-    if isinstance(tool, CustomTool):
-        return tool.run
-    invoker = tool.on_invoke_tool
-    return invoker.run if isinstance(invoker, Invoker) else invoker
 
 
 async def _within(seconds: float, run: ToolInvoker, ctx: ToolContext[Any], arguments: str) -> tuple[bool, Any]:
@@ -257,21 +238,14 @@ async def _format_failure(
         return text
     return await format_error(
         formatter,
-        ToolErrorFormatterArgs("tool_exception", tool_kind(tool), tool.name, ctx.tool_call_id, text, ctx, error),
+        ToolErrorFormatterArgs("tool_exception", tool.error_kind, tool.name, ctx.tool_call_id, text, ctx, error),
     )
 
 
 async def _custom_data(tool: LocalTool, ctx: ToolContext[Any], outcome: CallOutcome) -> dict[str, Any] | None:
     call = ctx.tool_call if ctx.tool_call is not None else {"call_id": ctx.tool_call_id}
     raw_item = call_output_item(call, "") | {"output": outcome.item_output}
-    data: Any = None
-    if isinstance(tool, CustomTool):
-        if tool.custom_data_extractor is not None:
-            seen = CustomToolCustomDataContext(ctx, tool, ctx.tool_arguments, outcome.output, raw_item)
-            data = tool.custom_data_extractor(seen)
-    elif tool.custom_data_extractor is not None:
-        data = tool.custom_data_extractor(FunctionToolCustomDataContext(ctx, tool, outcome.output, raw_item))
-    data = await maybe_await(data)
+    data = await tool.custom_data(ctx, outcome.output, raw_item)
     if data is None:
         return None
     if not isinstance(data, Mapping):

@@ -28,15 +28,9 @@ from standfast._src.base.json_values import copy_json
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import ToolOrigin, ToolOriginType, read, to_plain
 from standfast._src.sessions.signatures import has_parameter
-from standfast._src.tools.function_tool import (
-    FunctionTool,
-    FunctionToolCustomDataContext,
-    Invoker,
-    ToolErrorFunction,
-    ToolNeedsApproval,
-    default_tool_error_function,
-)
+from standfast._src.tools.function_tool import FunctionTool, FunctionToolCustomDataContext, Invoker, ToolNeedsApproval
 from standfast._src.tools.hosted_tools import Tool
+from standfast._src.tools.local_tool import ToolErrorFunction, default_tool_error_function
 from standfast._src.tools.mcp_names import names_with_servers, redact
 from standfast._src.tools.strict_schema import ensure_strict_json_schema
 

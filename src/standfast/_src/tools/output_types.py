@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints
 
 from standfast._src.base.errors import UserError
 from standfast._src.base.type_names import describe_type
@@ -22,11 +22,27 @@ if TYPE_CHECKING:
 _HOW = "Use a pydantic model, TypedDict or dataclass; str or Any for a result without a type; or output_json_schema."
 
 
+class OutputAdapter(Protocol):
+    """Methods of a pydantic `TypeAdapter` to read and write an output; pydantic is imported only where used."""
+
+    def validate_json(self, data: str, /) -> Any:
+        """Return the value of a JSON text."""
+        ...
+
+    def validate_python(self, object: Any, /) -> Any:
+        """Return a value of the declared type."""
+        ...
+
+    def dump_python(self, instance: Any, /, *, mode: Literal["json", "python"], by_alias: bool) -> Any:
+        """Return the value as plain data."""
+        ...
+
+
 class DeclaredOutput(NamedTuple):
     """Schema of a tool's output, and the validator of a declared type."""
 
     schema: dict[str, Any] | None = None
-    adapter: TypeAdapter[Any] | None = None
+    adapter: OutputAdapter | None = None
 
 
 def declared_output(
@@ -86,7 +102,7 @@ def _is_object(schema: dict[str, Any]) -> bool:
     return isinstance(found, dict) and found.get("type") in ("object", ["object"])
 
 
-def checked_output(tool_name: str, adapter: TypeAdapter[Any], value: object) -> Any:
+def checked_output(tool_name: str, adapter: OutputAdapter, value: object) -> Any:
     """Validate a value against the declared type; raise UserError if invalid."""
     try:
         return adapter.validate_python(value)

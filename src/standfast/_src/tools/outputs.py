@@ -15,8 +15,8 @@ from standfast._src.base.json_values import Item, JsonValue
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.fields import read
 from standfast._src.items.tool_outputs import tool_output
-from standfast._src.tools.custom_tool import LocalTool
-from standfast._src.tools.function_tool import FunctionTool
+from standfast._src.tools.local_tool import LocalTool
+from standfast._src.tools.output_types import OutputAdapter
 
 
 def is_programmatic(call: object) -> bool:
@@ -26,10 +26,9 @@ def is_programmatic(call: object) -> bool:
 
 def model_output(tool: LocalTool, call: object, value: object) -> str | list[Item]:
     """Convert a value for the model, or for a calling program. Raises UserError if it violates the declared schema."""
-    if isinstance(tool, FunctionTool) and tool.output_json_schema is not None:
-        return _serialise_output(tool, value)
-    text = tool_output(value)
-    if isinstance(value, str) or isinstance(text, list) or not is_programmatic(call):
+    text = tool.item_output(value)
+    is_final = tool.output_json_schema is not None or isinstance(value, str) or isinstance(text, list)
+    if is_final or not is_programmatic(call):
         return text
     try:
         return _any_json(value)
@@ -47,8 +46,8 @@ def failure_output(tool: LocalTool, call: object, text: object) -> str | list[It
     return text if isinstance(_parse_json(text), dict) else _json({"error": text})
 
 
-def _serialise_output(tool: FunctionTool, value: object) -> str:
-    adapter = tool.output_adapter
+def serialise_output(tool_name: str, adapter: OutputAdapter | None, value: object) -> str:
+    """Return a value as the JSON object promised by a tool's output schema; raise UserError if it is not one."""
     try:
         if adapter is not None:
             checked = adapter.validate_json(value) if isinstance(value, str) else adapter.validate_python(value)
@@ -58,15 +57,15 @@ def _serialise_output(tool: FunctionTool, value: object) -> str:
         else:
             value = json.loads(_any_json(value))
     except Exception as error:  # pydantic's, or the value's own
-        raise _not_declared(tool) from error
+        raise _not_declared(tool_name) from error
     if not isinstance(value, Mapping):
-        raise _not_declared(tool)
+        raise _not_declared(tool_name)
     return _json(dict(value))
 
 
-def _not_declared(tool: FunctionTool) -> UserError:
+def _not_declared(tool_name: str) -> UserError:
     return UserError(
-        f"the output of tool {tool.qualified_name!r} is not what its output schema declares",
+        f"the output of tool {tool_name!r} is not what its output schema declares",
         "Return an object of the declared type, or drop output_type and output_json_schema.",
     )
 

@@ -57,7 +57,7 @@ EXACT, UNKNOWN, INVALID = Prepared("exact"), Prepared("unknown"), Prepared("inva
 
 
 def preparer_of(schema: FuncSchema) -> Preparer:
-    """Return the function that reads arguments for a tool of this schema before a call."""
+    """Return the function to read arguments of this schema before a call."""
     model = schema.params_pydantic_model
     # Made when a call first needs it, for most tools have no policy. None: the whole model is data.
     known: list[dict[str, Any] | None] = []

@@ -46,7 +46,7 @@ def not_found_text(tool_name: str) -> str:
 
 
 async def format_error(formatter: ToolErrorFormatter | None, args: ToolErrorFormatterArgs[Any]) -> str:
-    """Return the formatter's text, or the default if it declines, fails or returns another type."""
+    """Return the formatter's text; the default if the formatter declines, fails or returns no text."""
     if formatter is None:
         return args.default_message
     try:

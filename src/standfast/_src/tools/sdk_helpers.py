@@ -8,7 +8,8 @@ from typing import Any, Concatenate, ParamSpec
 from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.tool_context import ToolContext
 from standfast._src.items.items import ToolOrigin, ToolOriginType
-from standfast._src.tools.function_tool import FunctionTool, ToolErrorFunction, failure_text, timeout_text
+from standfast._src.tools.function_tool import FunctionTool
+from standfast._src.tools.local_tool import ToolErrorFunction, failure_text, timeout_text
 from standfast._src.tools.refusal_texts import REJECTED
 
 DEFAULT_APPROVAL_REJECTION_MESSAGE = REJECTED
@@ -50,7 +51,7 @@ def resolve_function_tool_failure_error_function(function_tool: FunctionTool) ->
 def set_function_tool_failure_error_function(
     function_tool: FunctionTool, failure_error_function: ToolErrorFunction | None
 ) -> FunctionTool:
-    """Set the function that describes a failure to the model; None ends the run instead."""
+    """Set the function to describe a failure to the model; None ends the run instead."""
     function_tool.failure_error_function = failure_error_function
     return function_tool
 

@@ -81,7 +81,7 @@ class _Normaliser:
             raise UserError(f"a JSON schema is nested deeper than {DEPTH_MAX} levels", "Flatten it.")
 
     def _reference(self, schema: Schema, depth: int, inlining: tuple[str, ...]) -> object:
-        """Keep a bare reference; replace one with siblings by its target: strict mode allows no siblings."""
+        """Keep a bare reference; replace a reference with siblings by its target, as strict mode requires."""
         ref = schema["$ref"]
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
         if not siblings or not isinstance(ref, str):

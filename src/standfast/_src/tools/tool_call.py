@@ -20,9 +20,8 @@ from standfast._src.base.json_values import Item, JsonValue, encode
 from standfast._src.items.items import call_output_item, to_plain
 from standfast._src.runs.engine.run import Call, Entry
 from standfast._src.tools.approval import CallRefused, CallWaits, DecisionOwner, OwnAgent, approval_of
-from standfast._src.tools.custom_tool import LocalTool
-from standfast._src.tools.function_tool import UnknownOutcomePolicy, checked_policy
 from standfast._src.tools.invocation import CallOutcome, invoke
+from standfast._src.tools.local_tool import LocalTool, UnknownOutcomePolicy, checked_policy
 from standfast._src.tools.outputs import failure_output
 from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult, ToolOutputGuardrailResult
 
@@ -80,7 +79,7 @@ class ConcurrencyLimit:
 async def run_tool_call(
     owner: CallOwner[OwnAgent], call: Call, tool: LocalTool, context: ToolContext[Any], *, agent: OwnAgent
 ) -> CallOutcome | CallRefused | CallWaits:
-    """Run a call if allowed; return its outcome, the text in its place, or that it waits.
+    """Run a call if allowed; return the outcome, the refusal, or the question to a person.
 
     Raises errors that end a run, and `ChildPaused` if an agent inside the call waits.
     """

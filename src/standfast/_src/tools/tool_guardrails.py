@@ -1,4 +1,4 @@
-"""Tool guardrails: functions that check a single tool call, before or after it, and may refuse it.
+"""Tool guardrails: functions to check a single tool call, before or after the call, and to refuse.
 
 They decide about that call alone: let it pass, put a message in its place, or end the run.
 """

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeVar
 
 from standfast._src.base.errors import InvalidSettingError, UserError
 from standfast._src.base.logs import logger
-from standfast._src.tools.function_tool import FunctionTool
+from standfast._src.tools.local_tool import called_as_function
 
 H = TypeVar("H", bound="NamedTool")
 T = TypeVar("T")
@@ -54,15 +54,15 @@ def resolve_names(
     """
     if policy not in ("warn", "error"):
         raise InvalidSettingError(f"{policy!r} is no policy for equal names", "Choose 'warn' or 'error'.")
-    winners: dict[str, object] = {tool.qualified_name: tool for tool in tools if isinstance(tool, FunctionTool)}
-    function_count = sum(isinstance(tool, FunctionTool) for tool in tools)
+    winners: dict[str, object] = {tool.qualified_name: tool for tool in tools if called_as_function(tool)}
+    function_count = sum(called_as_function(tool) for tool in tools)
     winners.update({handoff.tool_name: handoff for handoff in handoffs})
     if len(winners) == function_count + len(handoffs):
         return list(tools), list(handoffs)
     _complain(tools, handoffs, policy)
     kept = {id(winner) for winner in winners.values()}
     return (
-        _once([tool for tool in tools if not isinstance(tool, FunctionTool) or id(tool) in kept]),
+        _once([tool for tool in tools if not called_as_function(tool) or id(tool) in kept]),
         _once([handoff for handoff in handoffs if id(handoff) in kept]),
     )
 
@@ -74,7 +74,7 @@ def _once(candidates: list[T]) -> list[T]:
 
 
 def _complain(tools: Sequence[object], handoffs: Sequence[NamedTool], policy: NameCollisionPolicy) -> None:
-    names = [tool.qualified_name for tool in tools if isinstance(tool, FunctionTool)]
+    names = [tool.qualified_name for tool in tools if called_as_function(tool)]
     names += [handoff.tool_name for handoff in handoffs]
     doubled = ", ".join(sorted({name for name in names if names.count(name) > 1}))
     if policy == "error":

@@ -52,7 +52,7 @@ class ThreadWatch:
         self._running: dict[object, str] = {}
 
     def watch_work(self, work: Callable[[], T], name: str) -> Callable[[], T]:
-        """Wrap work so that it counts as running from now until its end."""
+        """Count work as running from now until its end."""
         token = object()
         self._running[token] = name
 
@@ -81,7 +81,7 @@ class _Pool:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all threads: a forked child has none of them."""
+        """Forget all threads: a forked child has no other thread."""
         self.lock = threading.Lock()
         self.idle: list[_Worker] = []
 

@@ -41,10 +41,8 @@ from standfast._src.runs.persistence.unfinished_runs import same_question
 from standfast._src.runs.steps.call_lookup import Question, idempotency_key
 from standfast._src.runs.steps.nested_run import ChildRunner
 from standfast._src.tools.approval import CallRefused, CallWaits
-from standfast._src.tools.custom_tool import LocalTool
-from standfast._src.tools.function_tool import FunctionTool
 from standfast._src.tools.hosted_tools import Tool
-from standfast._src.tools.invocation import prepare
+from standfast._src.tools.local_tool import LocalTool
 from standfast._src.tools.refusal_texts import unknown_tool_text
 from standfast._src.tools.tool_call import CallSpan, run_tool_call, settle_after_crash
 
@@ -57,7 +55,7 @@ FAILED = "The tool failed. Tell the user that this did not work, or try another 
 class _CallHooks(RunHooksBase[Any, Any]):
     """The application's run hooks, and the session's own events around a tool."""
 
-    def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
+    def __init__(self, scope: CallScope, arguments: str, tool: LocalTool) -> None:
         self._scope, self._arguments, self._tool = scope, arguments, tool
 
     async def on_tool_start(self, context: RunContextWrapper[Any], agent: RealtimeAgent[Any], tool: Tool) -> None:
@@ -78,7 +76,7 @@ class _CallHooks(RunHooksBase[Any, Any]):
 class _OwnedCall:
     """A tool call's owner, for the execution of tool calls."""
 
-    def __init__(self, scope: CallScope, arguments: str, tool: FunctionTool) -> None:
+    def __init__(self, scope: CallScope, arguments: str, tool: LocalTool) -> None:
         self._scope, self._tool = scope, tool
         self.formatter = scope.config.get("tool_error_formatter")
         self.hooks: RunHooksBase[Any, Any] | None = _CallHooks(scope, arguments, tool)
@@ -202,7 +200,7 @@ class EffectPerformer:
         output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._record_output(one, tool, offer, output)
 
-    def _record_output(self, one: OpenCall, tool: FunctionTool, offer: ResolvedVoiceAgent, output: object) -> None:
+    def _record_output(self, one: OpenCall, tool: LocalTool, offer: ResolvedVoiceAgent, output: object) -> None:
         scope, call = self._scope, one.call
         if scope.hands.stopped:
             return  # nothing that comes later reaches model, history or store (E2)
@@ -221,9 +219,7 @@ class EffectPerformer:
         scope.show(RealtimeHistoryUpdated(scope.history.items(), scope.info))
         scope.show(RealtimeToolEnd(offer.agent, tool, call.arguments, output, scope.info))
 
-    def _handle_tool_error(
-        self, one: OpenCall, tool: FunctionTool, offer: ResolvedVoiceAgent, error: Exception
-    ) -> None:
+    def _handle_tool_error(self, one: OpenCall, tool: LocalTool, offer: ResolvedVoiceAgent, error: Exception) -> None:
         """A tool that raised: an output and an event, and the end of the call only if so configured."""
         scope = self._scope
         if scope.config.get("tool_failure", "output") == "raise":
@@ -243,7 +239,7 @@ class EffectPerformer:
             scope.offers[one.call.id] = offer
         return offer
 
-    def _context(self, one: OpenCall, tool: FunctionTool, offer: ResolvedVoiceAgent) -> ToolContext[Any]:
+    def _context(self, one: OpenCall, tool: LocalTool, offer: ResolvedVoiceAgent) -> ToolContext[Any]:
         scope, call = self._scope, one.call
         item = {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
         return ToolContext.from_agent_context(
@@ -258,7 +254,7 @@ class EffectPerformer:
             run_agent=self._child_runner(one, tool) if tool.agent_tool is not None else None,
         )
 
-    def _child_runner(self, one: OpenCall, tool: FunctionTool) -> ChildRunner:
+    def _child_runner(self, one: OpenCall, tool: LocalTool) -> ChildRunner:
         scope = self._scope
         assert tool.agent_tool is not None
 
@@ -295,7 +291,7 @@ class EffectPerformer:
             case "rerun":
                 scope.hands.tell(NotTaken(one.call.id))
             case "ask":
-                values = None if tool is None else prepare(tool, one.call.arguments).values
+                values = None if tool is None else tool.prepare(one.call.arguments).values
                 scope.hands.tell(Waits(one.call.id, "unknown", values=values))
             case _:
                 scope.hands.tell(Returned(one.call.id, model_text("outcome_unknown")))

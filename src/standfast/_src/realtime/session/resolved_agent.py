@@ -10,7 +10,7 @@ from standfast._src.agents.context import RunContextWrapper
 from standfast._src.agents.handoffs import Handoff
 from standfast._src.realtime.agent import RealtimeAgent
 from standfast._src.realtime.machine.wire_format import session_object
-from standfast._src.tools.function_tool import FunctionTool
+from standfast._src.tools.local_tool import LocalTool, called_as_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ResolvedVoiceAgent:
     agent: RealtimeAgent[Any]
     settings: dict[str, Any]
     """The settings in the SDK's words."""
-    tools: dict[str, FunctionTool] = field(default_factory=dict)
+    tools: dict[str, LocalTool] = field(default_factory=dict)
     handoffs: dict[str, Handoff[Any, Any]] = field(default_factory=dict)
 
     def session_object(self, *, attached: bool) -> dict[str, Any]:
@@ -44,6 +44,6 @@ async def resolve(
     return ResolvedVoiceAgent(
         agent,
         settings,
-        {tool.name: tool for tool in settings["tools"] if isinstance(tool, FunctionTool)},
+        {tool.name: tool for tool in settings["tools"] if called_as_function(tool)},
         {one.tool_name: one for one in settings["handoffs"]},
     )

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 
 from standfast._src.base.errors import RunStateError
 from standfast._src.base.json_values import Item, decode_value, encode_value
+from standfast._src.items.history import LOCAL_CALL_TYPES
 from standfast._src.runs.engine.advance import refuse_settled
 from standfast._src.runs.engine.append_log import NOT_OF_THE_TYPE, convert, encode_record, plain
 from standfast._src.runs.engine.decisions import decisions_of
@@ -322,10 +323,7 @@ def _check_calls(turn: Turn) -> None:
             _check(call.child)
     known = {call.id for call in turn.calls}
     for entry in turn.reply:
-        if (
-            entry.item.get("type") in ("function_call", "custom_tool_call")
-            and str(entry.item.get("call_id")) not in known
-        ):
+        if entry.item.get("type") in LOCAL_CALL_TYPES and str(entry.item.get("call_id")) not in known:
             raise _unreadable("a call of its reply is missing")
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from standfast._src.agents.agent import Agent
-from standfast._src.agents.approvals import tool_scope
+from standfast._src.agents.approvals import scope_kind, tool_scope
 from standfast._src.base.errors import ApprovalError, ModelBehaviorError
 from standfast._src.base.json_values import Item
 from standfast._src.base.operational_events import emit
 from standfast._src.runs.engine.run import Call, Run
-from standfast._src.tools.custom_tool import CUSTOM_CALL, LocalTool, lookup_name
+from standfast._src.tools.local_tool import LocalTool, lookup_name
 
 
 def idempotency_key(run_id: str, call_id: str) -> str:
@@ -23,8 +23,7 @@ def scope_of_call(call: Call, item: Item) -> str:
     """Return the scope of a sticky decision about this call."""
     if call.kind == "hosted":
         return tool_scope(call.name, namespace=item.get("server_label"), kind="mcp")
-    kind = CUSTOM_CALL if item.get("type") == CUSTOM_CALL else "function"
-    return tool_scope(call.name, namespace=item.get("namespace"), kind=kind)
+    return tool_scope(call.name, namespace=item.get("namespace"), kind=scope_kind(item.get("type")))
 
 
 def tool_of(tools: Mapping[str, LocalTool], item: Item, name: str) -> LocalTool | None:

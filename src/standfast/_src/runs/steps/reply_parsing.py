@@ -16,7 +16,7 @@ from typing import Any
 from standfast._src.agents.handoffs import Handoff
 from standfast._src.base.errors import ItemNotStorableError, ModelBehaviorError, UserError
 from standfast._src.base.json_values import Item, encode, encode_value
-from standfast._src.items.history import APPROVAL_PLACEHOLDER
+from standfast._src.items.history import APPROVAL_PLACEHOLDER, FUNCTION_CALL, LOCAL_CALL_INPUTS, LOCAL_CALL_TYPES
 from standfast._src.items.item_kinds import KINDS, TOOL_CALL
 from standfast._src.items.items import ModelResponse, to_input_json
 from standfast._src.items.usage import Usage
@@ -24,15 +24,14 @@ from standfast._src.runs.engine.events import Replied
 from standfast._src.runs.engine.run import Call, Entry, Response
 from standfast._src.runs.steps.allowed_callers import Callers, check_allowed
 from standfast._src.runs.steps.call_lookup import tool_of
-from standfast._src.tools.custom_tool import CUSTOM_CALL, CustomTool, LocalTool
-from standfast._src.tools.function_tool import facts_of
+from standfast._src.tools.local_tool import LocalTool, facts_of
 
 LOCAL_CALLS = frozenset({"computer_call", "local_shell_call", "apply_patch_call"})
 """Calls whose output the program must give, of kinds that standfast has no tools for."""
 
 HOSTED_CALL = "mcp_approval_request"
 
-CALLS = frozenset({"function_call", CUSTOM_CALL, HOSTED_CALL})
+CALLS = LOCAL_CALL_TYPES | {HOSTED_CALL}
 """What asks for something, and gets an answer of the program's."""
 
 ENTRY_KINDS = {
@@ -138,7 +137,7 @@ class Reply:
     def _meant(self, call_type: str, name: str, item: Item) -> tuple[str, LocalTool | Handoff[Any, Any] | None]:
         """Return the kind of a call, and the called tool or handoff."""
         namespace = item.get("namespace")
-        handoff = self.handoffs.get(name) if call_type == "function_call" and not namespace else None
+        handoff = self.handoffs.get(name) if call_type == FUNCTION_CALL and not namespace else None
         tool = tool_of(self.tools, item, name) if handoff is None else None
         if handoff is not None:
             # Two handoffs cannot both be followed: the first wins, and the model is told of the other.
@@ -186,7 +185,8 @@ class Reply:
 
 def call_digest(item: Mapping[str, Any]) -> str:
     """Return the digest of a call's request, independent of spaces and order in its JSON."""
-    arguments = normal_json(item.get("arguments")) if item.get("type") != CUSTOM_CALL else item.get("input")
+    key = LOCAL_CALL_INPUTS.get(str(item.get("type")), "arguments")
+    arguments = normal_json(item.get(key)) if key == "arguments" else item.get(key)
     meaning = [item.get("type"), item.get("namespace"), item.get("name"), arguments]
     return blake2b(encode_value(meaning), digest_size=16).hexdigest()
 
@@ -206,7 +206,7 @@ def arguments_text(item: Mapping[str, Any]) -> str:
 
     `ToolApprovalItem.arguments` shows the same text to a person: a decision is bound to a hash of it.
     """
-    arguments = item.get("input" if item.get("type") == CUSTOM_CALL else "arguments")
+    arguments = item.get(LOCAL_CALL_INPUTS.get(str(item.get("type")), "arguments"))
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else json.dumps(arguments, default=str)
@@ -234,14 +234,7 @@ def _refuse_what_no_store_takes(item: Item) -> None:
 
 def behind_name(found: LocalTool | Handoff[Any, Any]) -> str:
     """Return the target of a called name: the kind of tool, and the agent or server behind it (C16)."""
-    if isinstance(found, Handoff):
-        return f"handoff:{found.agent_name}"
-    if isinstance(found, CustomTool):
-        return "custom"
-    if found.agent_tool is not None:
-        return f"agent:{found.agent_tool.agent.name}"
-    server = getattr(found.origin, "mcp_server_name", None)
-    return "function" if server is None else f"server:{server}"
+    return f"handoff:{found.agent_name}" if isinstance(found, Handoff) else found.target()
 
 
 def _call_id(value: object, kind: str) -> str:

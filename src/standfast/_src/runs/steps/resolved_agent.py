@@ -23,9 +23,8 @@ from standfast._src.base.type_names import describe_type
 from standfast._src.models.interface import Model, ModelProvider
 from standfast._src.models.model_settings import ModelSettings
 from standfast._src.tools.availability import filter_enabled
-from standfast._src.tools.custom_tool import CUSTOM_CALL, CustomTool, LocalTool, lookup_name
-from standfast._src.tools.function_tool import FunctionTool
 from standfast._src.tools.hosted_tools import Tool
+from standfast._src.tools.local_tool import LocalTool
 from standfast._src.tools.tool_names import resolve_names
 
 
@@ -117,10 +116,8 @@ class AgentResolver:
             tools, handoffs = resolve_names(tools, handoffs, self._collisions)
         by_name: dict[str, LocalTool] = {}
         for tool in tools:
-            if isinstance(tool, FunctionTool):
-                by_name[tool.qualified_name] = by_name[tool.name] = tool
-            elif isinstance(tool, CustomTool):
-                by_name[lookup_name(CUSTOM_CALL, tool.name)] = tool
+            if isinstance(tool, LocalTool):
+                by_name.update(dict.fromkeys(tool.lookup_names(), tool))
         return ResolvedAgent(
             model=self.model_of(agent),
             settings=self._settings_of(agent),

@@ -40,8 +40,7 @@ from standfast._src.runs.steps.call_lookup import (
 from standfast._src.runs.steps.handoff import hand_over
 from standfast._src.runs.steps.nested_run import ChildRunner
 from standfast._src.tools.approval import CallRefused, CallWaits, hosted_approval
-from standfast._src.tools.custom_tool import LocalTool
-from standfast._src.tools.invocation import prepare
+from standfast._src.tools.local_tool import LocalTool
 from standfast._src.tools.refusal_texts import unknown_tool_text
 from standfast._src.tools.tool_call import answer_of, guardrail_json, run_tool_call, settle_after_crash
 from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult
@@ -73,7 +72,7 @@ async def settle_call(loop: Loop, scope: RunScope, effect: Settle) -> None:
         case "rerun":
             await loop.record(NotTaken(call.id), completes=effect)
         case "ask":
-            values = None if tool is None else prepare(tool, call.arguments).values
+            values = None if tool is None else tool.prepare(call.arguments).values
             await loop.record(ApprovalNeeded(call.id, "unknown", values=values), completes=effect)
             tell_unknown(loop.run, call.id, "a person is asked")
         case "report":

@@ -25,8 +25,8 @@ from standfast._src.runs.persistence.pending_items import UNSENT_REMEDY, unsent_
 from standfast._src.runs.steps.call_hooks import hook_context, observers
 from standfast._src.runs.steps.call_lookup import tool_of
 from standfast._src.runs.steps.run_guardrails import output_guardrails
-from standfast._src.tools.custom_tool import LocalTool
-from standfast._src.tools.function_tool import FunctionTool, FunctionToolResult
+from standfast._src.tools.function_tool import FunctionToolResult
+from standfast._src.tools.local_tool import LocalTool
 
 HandledKind = Literal["max_turns", "model_refusal", "invalid_final_output"]
 HandledError = MaxTurnsExceeded | ModelRefusalError | ModelBehaviorError
@@ -181,9 +181,9 @@ def _json_or_text(value: object) -> Any:
 def _results(scope: RunScope, tools: dict[str, LocalTool], turn: Turn) -> list[tuple[str, FunctionToolResult]]:
     results = []
     for call in turn.calls:
-        tool = tool_of(tools, turn.item_of(call), call.name)
+        tool: Any = tool_of(tools, turn.item_of(call), call.name)
         # Outputs of free-form tools never end a run, as in the SDK: their text is meant for the model.
-        if call.kind not in ("tool", "agent") or not isinstance(tool, FunctionTool) or not call.outputs:
+        if call.kind not in ("tool", "agent") or tool is None or not tool.may_end_run or not call.outputs:
             continue
         entry = call.outputs[0]
         item: Any = scope.run_item(entry if entry.agent else evolve(entry, agent=turn.agent))

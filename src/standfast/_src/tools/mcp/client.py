@@ -26,7 +26,7 @@ from standfast._src.agents.context import RunContextWrapper
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, MCPServerError, SettingTypeError, UserError
 from standfast._src.base.type_names import describe_type
-from standfast._src.tools.function_tool import ToolErrorFunction
+from standfast._src.tools.local_tool import ToolErrorFunction
 from standfast._src.tools.mcp.connection import Connection, ConnectionSettings, first_cause, open_connection
 from standfast._src.tools.mcp.failures import Failure, read_failure
 from standfast._src.tools.mcp.server import (

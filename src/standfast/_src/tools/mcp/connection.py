@@ -56,7 +56,7 @@ class Connection:
             )
 
     async def why_lost(self) -> BaseException | None:
-        """Abandon the connection; return the error that ended it, or None if unknown."""
+        """Abandon the connection; return its last error, or None if unknown."""
         self._is_lost = True
         self.close_soon()
         if self.loop is asyncio.get_running_loop():
@@ -87,7 +87,7 @@ class Connection:
 
 
 class _End:
-    """Error that ended a connection without a request to close it."""
+    """Error of a connection that ended without a request to close."""
 
     error: BaseException | None = None
 

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import METHOD_NOT_FOUND
 
 from standfast._src.base.errors import MCPServerError, SettingTypeError, UserError
-from standfast._src.tools.function_tool import ToolErrorFunction
+from standfast._src.tools.local_tool import ToolErrorFunction
 from standfast._src.tools.mcp.client import ConnectedServer
 from standfast._src.tools.mcp.failures import ANSWER_LOST, NEVER_LEFT, REFUSED, Failure
 from standfast._src.tools.mcp.processes import MESSAGE_LENGTH_MAX

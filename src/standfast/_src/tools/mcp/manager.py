@@ -1,4 +1,4 @@
-"""Manager of several MCP servers: connects them, reports the active ones, and closes every one of them.
+"""Manager of several MCP servers: connects all, reports the active servers, and closes all.
 
 Each server has a task that connects and closes it. Foreign server classes may require that (the SDK's do), and a server
 that hangs while closing does not delay the rest.
@@ -18,7 +18,7 @@ from standfast._src.tools.mcp_names import redact
 
 
 class MCPServerManager(AbstractAsyncContextManager["MCPServerManager"]):
-    """Connect servers at the beginning of a block, close them at its end, and continue without unavailable ones.
+    """Connect servers at the beginning of a block and close them at the end; skip unavailable servers.
 
     `drop_failed_servers` leaves failed servers out of `active_servers`; `strict` raises the first failure instead;
     `connect_in_parallel` does not wait for one before the next. A cancellation while it connects or closes is noted in

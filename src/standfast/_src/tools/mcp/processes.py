@@ -1,4 +1,4 @@
-"""MCP server as a child process: its pipes as the streams that `mcp` wants, and its certain end.
+"""MCP server as a child process: pipes as streams for the `mcp` library, and an end in every case.
 
 A replacement of `mcp.client.stdio`, for three reasons: that one lets a server survive a killed program, it keeps an
 endless line in memory without a bound, and it does not report why a server ended. (On Windows it is used unchanged:
@@ -156,7 +156,7 @@ class _Pipes(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 class _Process:
-    """A running server, its guardian, and the tasks that carry its messages."""
+    """A running server, its guardian, and the tasks that read and write messages."""
 
     def __init__(
         self, parameters: ProcessParameters, lifeline: Lifeline, transport: asyncio.SubprocessTransport, pipes: _Pipes

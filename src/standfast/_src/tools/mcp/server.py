@@ -10,7 +10,8 @@ from standfast._src.agents.context import RunContextWrapper
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import UserError
 from standfast._src.base.type_names import describe_type
-from standfast._src.tools.function_tool import ToolErrorFunction, ToolNeedsApproval
+from standfast._src.tools.function_tool import ToolNeedsApproval
+from standfast._src.tools.local_tool import ToolErrorFunction
 from standfast._src.tools.mcp_names import redact
 from standfast._src.tools.mcp_tools import MCPToolCustomDataContext, MCPToolMetaContext
 from standfast._src.tools.tool_guardrails import ToolInputGuardrail, ToolOutputGuardrail
@@ -74,7 +75,7 @@ class HttpClientFactory(Protocol):
 
 
 class Unset:
-    """Marker of an argument that was not given, where None has a meaning."""
+    """Marker of a missing argument, where None has a meaning."""
 
     def __repr__(self) -> str:
         return "<not set>"

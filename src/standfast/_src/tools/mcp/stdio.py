@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from standfast._src.base.errors import SettingTypeError
 from standfast._src.base.type_names import describe_type
-from standfast._src.tools.function_tool import ToolErrorFunction
+from standfast._src.tools.local_tool import ToolErrorFunction
 from standfast._src.tools.mcp.client import ConnectedServer
 from standfast._src.tools.mcp.processes import ProcessParameters, process_streams
 from standfast._src.tools.mcp.server import (
