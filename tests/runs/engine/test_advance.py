@@ -125,7 +125,7 @@ def test_a_claim_leaves_a_nested_run_that_has_ended_as_it_is():
 
 
 def test_what_the_session_holds_is_not_sent_a_second_time_after_a_lost_acknowledgement():
-    """D7: the append reached the session, its answer was lost, and the history is read again."""
+    """C5, D7: the append reached the session, its answer was lost, and the history is read again."""
     run = after(started(), replied(1, A), Begun("a"), returned(A), Concluded(1, Conclusion(False)))
     assert due(run) == (Append(0, 3), CallModel(2))
     held = [entry.item for entry in run.ledger]
