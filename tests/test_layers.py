@@ -48,6 +48,7 @@ ISLANDS: dict[str, tuple[str, str]] = {  # island: (its rooms, each built on tho
         "_src.models.providers _src.sessions.backends.openai_conversations _src.sessions.wrappers.compaction",
         "openai",
     ),
+    "prices": ("_src.models.prices", "genai_prices"),
     "telemetry": ("_src.tracing", "opentelemetry"),
     "realtime": ("_src.realtime.transports", "websockets"),
     "mcp": (

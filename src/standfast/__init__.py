@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ._kits.operators.export_session import export_session, import_session
     from ._kits.operators.hold_runs import RunsHeld
     from ._kits.operators.open_store import open_store, register_store
-    from ._kits.operators.prices import Price, price_of, price_of_run
     from ._kits.operators.run_view import CallView, DecisionView, HoldView, RunView, SpokenView
     from ._kits.operators.run_worker import RunWorker
     from ._kits.operators.store import (
@@ -83,6 +82,7 @@ if TYPE_CHECKING:
         ToolNotFoundBehavior,
     )
     from ._src.agents.tool_context import ToolContext
+    from ._src.agents.usage_limits import PriceFunction, UsageLimits
     from ._src.base.errors import (
         AbilityMissingError,
         AgentsException,
@@ -150,6 +150,7 @@ if TYPE_CHECKING:
         UndoFileError,
         UnfinishedRunError,
         UnknownSchemeError,
+        UsageLimitExceeded,
         UserError,
         WrongLoopError,
     )
@@ -195,6 +196,7 @@ if TYPE_CHECKING:
     from ._src.models.interface import Model, ModelProvider, ModelTracing
     from ._src.models.model_settings import ModelSettings
     from ._src.models.outcome_query import ModelSettlement, SendEvidence, Settled
+    from ._src.models.prices import Price, price_of, price_of_run
     from ._src.models.providers.chat_model import OpenAIChatCompletionsModel
     from ._src.models.providers.client import set_default_openai_api, set_default_openai_client, set_default_openai_key
     from ._src.models.providers.provider import MultiProvider, MultiProviderMap, OpenAIProvider
@@ -572,6 +574,7 @@ __all__ = [
     "Position",
     "PostgresSession",
     "Price",
+    "PriceFunction",
     "ProgrammaticToolCallingTool",
     "Prompt",
     "ProviderTool",
@@ -718,6 +721,8 @@ __all__ = [
     "UnfinishedRunError",
     "UnknownSchemeError",
     "Usage",
+    "UsageLimitExceeded",
+    "UsageLimits",
     "UserError",
     "Verification",
     "VerificationPlan",

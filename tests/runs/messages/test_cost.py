@@ -29,7 +29,7 @@ def agent() -> Agent[Any]:
 async def test_a_run_of_two_turns_in_memory_looks_and_commits_as_often_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F5b: four commits (lease, two turns, the lease given back with the last) and the looks before them."""
+    """F5b, F9f: four commits (lease, two turns, the lease given back with the last) and the looks before them."""
     count: Counter[str] = Counter()
     stores = [one for one in vars(memory_storage).values() if isinstance(one, type) and hasattr(one, "commit")]
 

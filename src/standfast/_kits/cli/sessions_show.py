@@ -436,7 +436,7 @@ def _price_usage(model: str, usage: Usage) -> dict[str, Any]:
     """Tokens, and in money where the extra `prices` is installed and knows the model."""
     found: dict[str, Any] = dict(usage_fields(usage))
     try:
-        from standfast._kits.operators.prices import price_of
+        from standfast._src.models.prices import price_of
     except ImportError:
         return found
     price = price_of(usage, model) if model else None

@@ -404,7 +404,7 @@ async def _records_of_run(session: StoredSession, run_id: str) -> list[Record]:
 def _dollars_by_model(by_model: Mapping[str, Usage]) -> str | None:
     """Return the price of usage by model. None without the extra `prices`, or if one model has no known price."""
     try:
-        from standfast._kits.operators.prices import price_of
+        from standfast._src.models.prices import price_of
     except ImportError:
         return None
     prices = [price_of(usage, model) for model, usage in by_model.items() if usage.total_tokens]
@@ -415,7 +415,7 @@ def _dollars_by_model(by_model: Mapping[str, Usage]) -> str | None:
 def _dollars(one: RunUsage) -> str | None:
     """Return the price of a run. None without the extra `prices`, or for a model without a known price."""
     try:
-        from standfast._kits.operators.prices import price_of_run
+        from standfast._src.models.prices import price_of_run
     except ImportError:
         return None
     price = price_of_run(one)

@@ -35,6 +35,7 @@ from standfast._src.base.errors import (
     RunStateError,
     SessionBusyError,
     SessionConflictError,
+    UsageLimitExceeded,
 )
 from standfast._src.base.json_values import Item, JsonValue, encode_value
 from standfast._src.items.items import ItemHelpers
@@ -61,6 +62,7 @@ AGAIN_S_MAX = 60.0
 LASTING = (
     GuardrailTripped,
     MaxTurnsExceeded,
+    UsageLimitExceeded,
     ModelRefusalError,
     SessionConflictError,
     OwnerError,

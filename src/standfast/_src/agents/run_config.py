@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 from standfast._src.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast._src.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast._src.agents.handoff_data import HandoffHistoryMapper, HandoffInputFilter
+from standfast._src.agents.usage_limits import PriceFunction, UsageLimits
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError, UserError
 from standfast._src.base.json_values import Item
@@ -266,6 +267,12 @@ class RunConfig:
     "resume" for a job of a queue. A run that is resumed never settles another one: "settle" is "resume" there.
     """
 
+    limits: UsageLimits | None = field(default=None, kw_only=True)
+    """Upper bounds of the run in requests, tokens, tool calls and money (F9). None: those it was saved with, if any."""
+
+    price: PriceFunction | None = field(default=None, kw_only=True)
+    """Gives the cost of a usage of a model in US dollars, for limits in money; None: by `genai-prices`."""
+
     lease_ttl_s: float = field(default=15.0, kw_only=True)
     """Seconds for which the session stays leased after a crash of this process; renewed while it lives."""
 
@@ -282,6 +289,8 @@ class RunConfig:
             self.session_settings = coerce_session_settings(self.session_settings)
         if self.tool_execution is not None:
             self.tool_execution = _coerce(self.tool_execution, ToolExecutionConfig, "run_config.tool_execution")
+        if self.limits is not None:
+            self.limits = _coerce(self.limits, UsageLimits, "run_config.limits")
         self._check_kinds()
         self._check_choices()
         if self.sandbox is not None:
@@ -363,6 +372,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a RunStore, 'auto' (beside the session) or None (nowhere)",
     ),
     "close_session": _BOOL,
+    "price": _FUNCTION,
 }
 
 _CHOICES: dict[str, tuple[Any, ...]] = {

@@ -255,6 +255,18 @@ class MaxTurnsExceeded(CallerError):
     """Use of all `max_turns` of a run without a final output."""
 
 
+class UsageLimitExceeded(CallerError):
+    """Stop of a run before a request or a call beyond its limit (F9).
+
+    The run continues under a higher limit: `Runner.resume`, or `Runner.run(agent, error.run_state, ...)`.
+    """
+
+    def __init__(self, what: str, remedy: str = "", *, limit: str = "") -> None:
+        super().__init__(what, remedy)
+        self.limit = limit
+        """The name of the limit: a field of `UsageLimits`, or the key of a budget."""
+
+
 class ModelBehaviorError(ModelError):
     """The model answered with something unusable: an unknown tool, a reused call id, a reply that does not parse."""
 

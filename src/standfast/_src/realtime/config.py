@@ -96,6 +96,12 @@ def check_run_config(config: object) -> RealtimeRunConfig:
         return {}
     if not isinstance(config, dict):
         raise SettingTypeError(f"{describe_type(config)} is no RealtimeRunConfig", "Give a dict of its settings.")
+    for name in ("limits", "price", "budgets"):
+        if name in config:
+            raise SettingTypeError(
+                f"RealtimeRunConfig has no {name}: a call is paid for by its length, and has no turns to stop between",
+                "End the call after a time; give limits to the agents that its tools run (as_tool(run_config=...)).",
+            )
     unknown = sorted(set(config) - _KNOWN)
     if unknown:
         raise SettingTypeError(f"RealtimeRunConfig has no {', '.join(unknown)}", f"It has {', '.join(sorted(_KNOWN))}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from standfast._src.base.errors import InvalidSettingError, SettingTypeError
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
 from standfast._src.exports.lazy import edge
+from standfast._src.items.usage import Usage
 from standfast._src.models.interface import ModelProvider
 from standfast._src.runs.api.run_state import RunState, with_context
 from standfast._src.runs.loop.conversation_owner import owner_of, owner_on_resume, refuse_early
@@ -132,6 +134,7 @@ def start(
             tracer=tracer_for(config),
             resumed=resumed,
             beside=options.beside,
+            price=_price_of,
         )
     )
     refuse_early(attempt.scope.graph, owner, config)
@@ -155,6 +158,12 @@ def default_provider() -> ModelProvider:
 
 
 _provider: ModelProvider | None = None
+
+
+def _price_of(usage: Usage, model: str) -> Decimal | None:
+    """Return the cost of a usage by the table of `genai-prices`; None for a model that is not in it."""
+    found = edge("_src.models.prices").price_of(usage, model) if model else None
+    return None if found is None else found.usd
 
 
 def tracer_for(config: RunConfig) -> Tracer | None:

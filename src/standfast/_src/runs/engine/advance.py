@@ -36,8 +36,10 @@ from standfast._src.runs.engine.events import (
     Returned,
     SettledBy,
     Stopped,
+    Tallied,
     ToolsGone,
 )
+from standfast._src.runs.engine.limits import plain_record
 from standfast._src.runs.engine.run import (
     Call,
     Conclusion,
@@ -101,6 +103,9 @@ def advance(run: Run, event: Event) -> Run:
             return _progress(run, staged=staged)
         case HandedOver():
             return evolve(run, spec=run.spec.with_context("handed_over"))
+        case Tallied(more):
+            tally = plain_record(run.spec.tally.plus(more))
+            return evolve(run, spec=run.spec.with_context("tally", tally))
         case MessageHeard() if run.turn is None and not run.finished:
             return _apply_heard(run, event)
         case ToolsGone(call_ids):
@@ -342,7 +347,8 @@ def _apply_stopped(run: Run, event: Stopped) -> Run:
         run = evolve(run, turn=None, progress=evolve(run.progress, turns=turn.number - 1))
     if event.mode == "abandoned":
         return _progress(run, ended=True, stop=Stop("abandoned", run.progress.turns))
-    if event.mode in ("failed", "immediate") and _is_tried_again(run):
+    # A full limit is as full for the next worker: the message is listed as failed until the limit is raised.
+    if event.mode in ("failed", "immediate") and not event.at_limit and _is_tried_again(run):
         return _progress(run, is_ready=True)
     return _progress(run, stop=Stop(event.mode, run.progress.turns))
 
@@ -354,7 +360,13 @@ def _is_tried_again(run: Run) -> bool:
 
 def _stays_open(run: Run, turn: Turn, event: Stopped) -> bool:
     """Return whether the reply in hand waits unchanged for a resume: none of it has happened yet."""
-    if event.mode == "abandoned" or turn.ran or run.progress.verdict != "passed":
+    if event.mode == "abandoned" or run.progress.verdict != "passed":
+        return False
+    if event.at_limit and (event.keeps_turn or not turn.ran):
+        # Saved, as a paused run. A call cut half-way has an unknown outcome; a nested run missing from its call has had
+        # no effect yet.
+        return all(call.state not in ("begun", "doubt") or call.kind == "agent" for call in turn.calls)
+    if turn.ran:
         return False
     # A server has the reply and was asked for nothing more: closed, the turn would leave it an empty request to answer.
     return event.keeps_turn or (run.spec.owner.is_server and turn.complete and turn.conclusion is None)

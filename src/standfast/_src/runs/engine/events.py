@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from standfast._src.base.json_values import Item
+from standfast._src.runs.engine.limits import Tally
 from standfast._src.runs.engine.run import Call, Conclusion, Decision, Entry, Hold, Outgoing, Response, Run, StopMode
 
 Stage = Literal["input", "staged", "output"]
@@ -252,6 +253,14 @@ class Stopped(Event, frozen=True):
     """Output of unfinished calls."""
     keeps_turn: bool = False
     """True if only an observer of the reply failed: a resume continues from the reply without another request."""
+    at_limit: bool = False
+    """True for a stop at a limit (F9). With `keeps_turn`, an open turn waits for a resume even if a call has run."""
+
+
+class Tallied(Event, frozen=True):
+    """Addition to the tally of a limited run: a request or a call begins, or a reply arrived (F9)."""
+
+    more: Tally
 
 
 class HandedOver(Event, frozen=True):

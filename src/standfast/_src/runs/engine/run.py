@@ -15,6 +15,7 @@ from msgspec import Struct, field, structs
 
 from standfast._src.base.json_values import Item
 from standfast._src.runs.engine.append_log import Log
+from standfast._src.runs.engine.limits import Limits, Tally, plain_record, read_limits, read_tally
 
 evolve = structs.replace
 """The record with some fields changed. Records are msgspec's, and so is this: a run makes dozens of them in each turn,
@@ -65,7 +66,8 @@ class Spec(Struct, frozen=True):
     input_is_text: bool = False
     context: Any = None
     """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
-    `handed_over`, `held`, `message`, `attempts`, `heard`. Fields would stand in the saved form of every run."""
+    `handed_over`, `held`, `message`, `attempts`, `heard`, `limits`, `tally`.
+    Fields would stand in the saved form of every run."""
 
     @property
     def inside(self) -> str | None:
@@ -126,6 +128,20 @@ class Spec(Struct, frozen=True):
         """Ids of the messages heard by the run, in order (F2)."""
         found = self.context.get("heard") if isinstance(self.context, dict) else None
         return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+
+    @property
+    def limits(self) -> Limits | None:
+        """Upper bounds of the run and its nested runs (F9)."""
+        return read_limits(self.context.get("limits")) if isinstance(self.context, dict) else None
+
+    @property
+    def tally(self) -> Tally:
+        """Use of a limited run; empty without limits (F9)."""
+        return read_tally(self.context.get("tally")) if isinstance(self.context, dict) else Tally()
+
+    def with_limits(self, limits: Limits | None) -> Spec:
+        """Return a copy under these limits."""
+        return self.with_context("limits", None if limits is None else plain_record(limits))
 
     def with_context(self, name: str, value: bool | int | Sequence[str] | Mapping[str, object] | None = True) -> Spec:
         """Return a copy with a fact added to its context."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 
+from standfast._src.agents.usage_limits import UsageLimits
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import UserError
 from standfast._src.base.json_values import Item, copy_json, encode
@@ -26,7 +27,7 @@ def create_run(scope: RunScope) -> Run:
     if arguments.owner.kind == "session":
         for item in items:
             encode(item)  # what no session takes is refused now, not when tools have run and nothing can be stored
-    return begin(
+    run = begin(
         run_id=arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
         agent=scope.graph.key(arguments.agent),
         input_items=items,
@@ -38,6 +39,12 @@ def create_run(scope: RunScope) -> Run:
         is_apart=scope.session is not None and arguments.inside is not None and scope.session.has_namesake_around(),
         is_beside=scope.is_beside_outermost,
     )
+    return under_limits(run, arguments.config.limits)
+
+
+def under_limits(run: Run, limits: UsageLimits | None) -> Run:
+    """Return the run under new limits; unchanged if None (F9)."""
+    return run if limits is None else evolve(run, spec=run.spec.with_limits(limits.as_data()))
 
 
 def own_items(given: str | list[Item]) -> list[Item]:

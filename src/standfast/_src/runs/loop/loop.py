@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
 
-from standfast._src.base.errors import LeaseLostError, RunClaimedError, RunHandedOverError
+from standfast._src.base.errors import LeaseLostError, RunClaimedError, RunHandedOverError, UsageLimitExceeded
 from standfast._src.base.logs import logger
 from standfast._src.base.operational_events import emit
 from standfast._src.runs.engine.advance import advance
@@ -78,6 +78,10 @@ class Loop(SavingLoop):
     """Whether somebody asked for a stop after the turn; also before the run was opened."""
     failed_observer: BaseException | None = None
     """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
+    limit_error: UsageLimitExceeded | None = None
+    """Error of an effect at a limit: no further effect begins, and running effects end first (F9)."""
+    is_kept = False
+    """True if the run or an enclosing run is saved: its open turn survives a stop at a limit."""
     has_entered = False
     sibling: Loop | None = None
     """Another run of the conversation, which this one lets finish first."""
@@ -94,7 +98,15 @@ class Loop(SavingLoop):
         if self._handing_over != "no" and self._hands_over:
             # Nothing more begins; what the run has come to is still stored.
             return tuple(one for one in due(self.state) if one.key in self._tasks or isinstance(one, Append))
+        if self.limit_error is not None:
+            return tuple(one for one in due(self.state) if one.key in self._tasks or isinstance(one, Append))
         return super()._due_now()
+
+    def _failure_of(self, key: str, task: asyncio.Task[None]) -> BaseException | None:
+        failure = super()._failure_of(key, task)
+        if isinstance(failure, UsageLimitExceeded):
+            self.limit_error, failure = failure, None
+        return failure
 
     # --- driving and stopping ----------------------------------------------------------------------------------------
 
@@ -103,6 +115,8 @@ class Loop(SavingLoop):
         self.has_entered = True
         try:
             await self.reconcile()
+            if self.limit_error is not None:
+                raise self.limit_error
             if self._hands_over and due(self.state):
                 await self._hand_over()
             await self._save_at_rest()
@@ -200,7 +214,11 @@ class Loop(SavingLoop):
 
     async def _close_after(self, error: BaseException) -> None:
         try:
-            await self._close(Stopped("failed", keeps_turn=error is self.failed_observer))
+            at_limit = isinstance(error, UsageLimitExceeded)
+            keeps_turn = error is self.failed_observer or (at_limit and self.is_kept)
+            if at_limit and self.saver is not None:
+                self.saver.needed = True  # any process with the store resumes it under a higher limit
+            await self._close(Stopped("failed", keeps_turn=keeps_turn, at_limit=at_limit))
         except Exception as second:  # the first error is the one to report
             error.add_note(f"While storing what the run had done, this happened too: {second!r}")
 

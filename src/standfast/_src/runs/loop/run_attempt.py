@@ -6,10 +6,12 @@ Every acquired resource (the lease on a session, its history) is released at the
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from standfast._src.agents.error_handlers import RunErrorDetails
+from standfast._src.agents.usage_limits import PriceFunction
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import RunClaimedError, StandfastError, UserError
 from standfast._src.base.json_values import copy_json
@@ -20,11 +22,12 @@ from standfast._src.runs.engine.events import Append, CallModel, Conclude, Effec
 from standfast._src.runs.engine.run import Run
 from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.runs.loop import active_runs
-from standfast._src.runs.loop.initial_run import create_run
+from standfast._src.runs.loop.initial_run import create_run, under_limits
 from standfast._src.runs.loop.loop import Loop, handed_over_error
 from standfast._src.runs.loop.result import RunResultBase
 from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast._src.runs.loop.start import Opened, open_abandoned, open_finished, open_new, open_resumed
+from standfast._src.runs.loop.usage_meter import UsageMeter
 from standfast._src.runs.persistence.compact_after_run import compact_after, may_compact
 from standfast._src.runs.persistence.pending_items import ended_nested, note_if_unsent, warn_if_unsent
 from standfast._src.runs.persistence.session_lock import SessionLock
@@ -76,6 +79,9 @@ class RunAttempt:
             )
         self.arguments = arguments
         self.scope = RunScope(arguments, session=hold, spawn=RunAttempt)
+        if arguments.resumed is not None and config.limits is not None:
+            given = arguments.resumed
+            arguments.resumed = replace(given, run=under_limits(given.run, config.limits))
         resumed = arguments.resumed
         run = resumed.run if resumed is not None else create_run(self.scope)
         if hold is not None:
@@ -220,8 +226,15 @@ class RunAttempt:
         self.loop.state, self.loop.saver, self.is_open = opened.run, opened.saver, True
         self.loop.run_lease = self.scope.run_lease
         self.loop.mail = self.scope.mail
+        self.loop.is_kept = opened.saver is not None or self.arguments.is_saved_outside
+        if opened.run.spec.limits is not None:
+            meter = self.scope.meter = UsageMeter(self.loop, self._price(), self.arguments.meter)
+            meter.adopt()
         if self.loop.is_to_stop:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
+
+    def _price(self) -> PriceFunction:
+        return self.arguments.config.price or self.arguments.price or (lambda usage, model: None)
 
     async def look_at(self, saved: SavedRun) -> None:
         """Read a finished saved run, to show its result."""

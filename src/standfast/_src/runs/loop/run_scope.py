@@ -18,6 +18,7 @@ from standfast._src.agents.error_handlers import RunErrorHandlers
 from standfast._src.agents.guardrails import InputGuardrailResult, OutputGuardrailResult
 from standfast._src.agents.hooks import RunHooksBase
 from standfast._src.agents.run_config import DEFAULT_MAX_TURNS, RunConfig
+from standfast._src.agents.usage_limits import PriceFunction
 from standfast._src.base.json_values import Item, copy_json
 from standfast._src.base.logs import logger as logger
 from standfast._src.items.history import Prepared
@@ -43,6 +44,7 @@ from standfast._src.runs.engine.run_store import RunStore, RunSummary
 from standfast._src.runs.loop.agent_graph import AgentGraph
 from standfast._src.runs.loop.event_queue import EventQueue
 from standfast._src.runs.loop.loop import Loop
+from standfast._src.runs.loop.usage_meter import UsageMeter
 from standfast._src.runs.persistence.deadlock_detection import Held, running_user_code
 from standfast._src.runs.persistence.session_lock import SessionLock, current_task
 from standfast._src.runs.steps.resolved_agent import AgentResolver
@@ -146,6 +148,10 @@ class RunArguments:
     """A nested run's: what it is inside of."""
     beside: Beside | None = None
     """What other runs of the conversation are resumed with; None: this one's agent, if they were started with it."""
+    meter: UsageMeter | None = None
+    """Meter of the enclosing runs, for a nested run (F9)."""
+    price: PriceFunction | None = None
+    """Prices for limits in money, unless the settings have a function."""
     is_let_first: bool = False
     """Whether another run of the conversation waits for this one: then it lets no further run go first."""
 
@@ -308,6 +314,8 @@ class RunScope:
         """Id of the message that this run stopped for (F2)."""
         self.interrupting: dict[str, bool] = {}
         """For each waiting message of known policy: True if its sender asked this run to stop (F2)."""
+        self.meter = arguments.meter
+        """Meter of this run or of an enclosing run; None without any limit (F9)."""
         self.seen = Seen()
         # A nested run has a run around it that waits for it with its own lease.
         may_yield = arguments.moved is None and not arguments.is_let_first

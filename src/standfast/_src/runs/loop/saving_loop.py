@@ -147,6 +147,12 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         if self.saver is not None and self.saver.needed:
             await self.saver.save(self.state)
 
+    async def save_tally(self) -> None:
+        """Save the count of a request if the run is saved, and report it to the enclosing run (F9)."""
+        if self._moved is not None:
+            await self._moved(self.state)
+        await self.save()
+
     # --- what the session gets ---------------------------------------------------------------------------------------
 
     async def append(self, effect: Append) -> None:

@@ -32,7 +32,7 @@ from standfast._src.runs.engine.events import Claimed, ToolsGone
 from standfast._src.runs.engine.run import Response, Run, begin, evolve
 from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.runs.loop.conversation_owner import owner_on_resume
-from standfast._src.runs.loop.initial_run import as_shown
+from standfast._src.runs.loop.initial_run import as_shown, under_limits
 from standfast._src.runs.loop.run_scope import ResumedRun, RunScope, usage_of
 from standfast._src.runs.persistence.heard_messages import hear_first, hears_at_once
 from standfast._src.runs.persistence.recover_from_session import another_input, rebuild_from_items
@@ -201,6 +201,7 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
     check_saved(earlier, scope.graph)
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     raise_for_hold(earlier)
+    earlier = under_limits(earlier, scope.config.limits)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
         scope.wrapper.usage.add(usage_of(earlier))
         return await _look_at(scope, earlier, revision)

@@ -79,8 +79,8 @@ class Sibling:
             agent=agent,
             given_input="",
             wrapper=wrapper,
-            # The waiting run uses the same session object afterwards: it stays open.
-            config=replace(given.config, run_id=None, close_session=False),
+            # The waiting run uses the same session object afterwards: it stays open. Its limits are its own (F9).
+            config=replace(given.config, run_id=None, close_session=False, limits=None),
             provider=given.provider,
             owner=found.run.spec.owner,
             session=given.session,
@@ -91,6 +91,7 @@ class Sibling:
             # At once: if another worker has come to the conversation, it is that one's turn.
             resumed=ResumedRun(found.kept, found.revision, store, at_once=True),
             is_let_first=True,
+            price=given.price,
         )
 
     async def _agent_and_context(self, store: RunStore) -> tuple[Agent[Any], object] | None:

@@ -109,6 +109,8 @@ async def take_reply(
         response = copy(response)  # a model may give the same object again
         response.usage = counted.copy()
     scope.wrapper.usage.add(counted)
+    if scope.meter is not None:
+        scope.meter.note_reply(counted, resolved.model, failed)
     try:
         reply = _read(scope, run, agent, resolved, response)
     except ModelBehaviorError:

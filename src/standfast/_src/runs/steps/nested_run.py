@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from standfast._src.agents.as_tool import AgentTool, AgentToolRun, relay_events
 from standfast._src.agents.context import ChildClosed, ChildPaused
-from standfast._src.base.errors import OwnerError, RunClaimedError, UserError
+from standfast._src.base.errors import OwnerError, RunClaimedError, UsageLimitExceeded, UserError
 from standfast._src.items.texts_for_models import known_texts
 from standfast._src.runs.engine.run import Call, Owner, Run, evolve
 from standfast._src.runs.loop.conversation_owner import owner_of_tool, owner_on_resume
@@ -61,7 +61,12 @@ class ChildRunner:
                 owner_on_resume(self.call.child, owner_of_tool(request.tool))
             with self.children.track(child.loop):
                 async with _turn_of(child):
-                    result = await result_of(child, request)
+                    try:
+                        result = await result_of(child, request)
+                    except UsageLimitExceeded as error:
+                        if self.record is None:
+                            raise
+                        raise OwnerFailed(error) from error  # no failure of the tool: the run around it stops, too
                     if child.run.paused and self.record is None:
                         await self._give_up(child)
                         refuse_to_wait(child.run, request.tool)
@@ -100,7 +105,8 @@ class ChildRunner:
     def _spawn(self, request: AgentToolRun) -> StartedRun:
         """The nested run, not begun yet."""
         tool, scope, call = request.tool, self.scope, self.call
-        config = replace(tool.run_config or scope.config, run_id=None)
+        # The limits of the run around it are kept by that run's meter; its own config may have further ones.
+        config = replace(tool.run_config or replace(scope.config, limits=None), run_id=None)
         owner, around = owner_of_tool(tool) if call.child is None else call.child.spec.owner, self._build_around()
         if owner.kind == "conversation" and owner in around.owners:
             raise _inside_itself(owner, call.name)
@@ -130,6 +136,8 @@ class ChildRunner:
                 moved=self._report_change,
                 is_saved_outside=self.is_saved,
                 around=around,
+                meter=scope.meter,
+                price=scope.arguments.price,
             )
         )
 

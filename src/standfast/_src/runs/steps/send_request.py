@@ -87,6 +87,9 @@ class RequestSender:
             outgoing = self._run.progress.outgoing
             if outgoing is not None and outgoing.reply_id is not None:
                 await self._name_reply(None)  # that was the answer to an earlier attempt
+            if self._scope.meter is not None:
+                await self._scope.meter.begin_request(self._resolved.model)
+                await self._loop.make_sure()  # saving took its time
             try:
                 with self._span(failed + 1) as span:
                     response = await self._send_in_time()

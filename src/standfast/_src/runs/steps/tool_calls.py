@@ -103,6 +103,8 @@ class _CallOfRun:
             await self._loop.record(Decided(decision))
 
     async def begin(self, call: Call) -> None:
+        if self._scope.meter is not None:
+            self._scope.meter.begin_call()
         await self._loop.record(Begun(call.id))
 
     def place(self) -> AbstractAsyncContextManager[Any]:
@@ -124,6 +126,8 @@ class _CallOfRun:
     async def run_tool(self) -> None:
         """Run the call, or record that it waits for a person."""
         scope, call = self._scope, self.call
+        if scope.meter is not None:
+            scope.meter.check_calls(self.turn)
         tool = await self.tool()
         if tool is None:
             if scope.config.tool_not_found_behavior != "return_error_to_model":
