@@ -12,7 +12,7 @@ from standfast._src.base.type_names import describe_type
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.limits import NUMBER_MAX, Limits, nano_of
 
-PriceFunction: TypeAlias = Callable[[Usage, str], "Decimal | int | float | None"]
+PriceFunction: TypeAlias = Callable[[Usage, str], Decimal | int | float | None]
 """Gives the cost of a model's usage in US dollars; None for a model whose price it does not know."""
 
 

@@ -161,7 +161,7 @@ _provider: ModelProvider | None = None
 
 
 def _price_of(usage: Usage, model: str) -> Decimal | None:
-    """Return the cost of a usage by the table of `genai-prices`; None for a model that is not in it."""
+    """Return the cost of a usage by the table of `genai-prices`; None for an unknown model."""
     found = edge("_src.models.prices").price_of(usage, model) if model else None
     return None if found is None else found.usd
 
