@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from ._kits.operators.copy_sessions import CopyProgress, SessionCopied, SessionsCopied, copy_sessions
     from ._kits.operators.doctor.checks import Examination, examine_store
     from ._kits.operators.doctor.findings import Finding
-    from ._kits.operators.doctor.repair import FixReport, SessionFix, mend_store, undo_mend
-    from ._kits.operators.export_markdown import session_markdown
+    from ._kits.operators.doctor.repair import RepairReport, SessionRepair, repair_store, undo_repair
     from ._kits.operators.export_session import export_session, import_session
     from ._kits.operators.hold_runs import RunsHeld
     from ._kits.operators.open_store import open_store, register_store
@@ -251,8 +250,7 @@ if TYPE_CHECKING:
     from ._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession
     from ._src.sessions.backends.sqlite.async_session import AsyncSQLiteSession
     from ._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
-    from ._src.sessions.foreign.copy_history import CopyReport, NotCarried, copy_history
-    from ._src.sessions.foreign.repair_history import BrokenItem, RepairReport, repair_history
+    from ._src.sessions.foreign.carried_items import NotCarried
     from ._src.sessions.protocol import (
         Ability,
         CanAppend,
@@ -418,7 +416,6 @@ __all__ = [
     "ApprovalError",
     "AsyncSQLiteSession",
     "Backlog",
-    "BrokenItem",
     "CallBegan",
     "CallEnded",
     "CallModelData",
@@ -446,7 +443,6 @@ __all__ = [
     "ConnectionLostError",
     "ConnectionRefusedByServerError",
     "CopyProgress",
-    "CopyReport",
     "CorruptRecord",
     "CorruptRecordError",
     "CustomSpanData",
@@ -466,7 +462,6 @@ __all__ = [
     "ExportFileError",
     "FileSearchTool",
     "Finding",
-    "FixReport",
     "FunctionSpanData",
     "FunctionTool",
     "FunctionToolCustomDataContext",
@@ -642,12 +637,12 @@ __all__ = [
     "SessionConflictError",
     "SessionCopied",
     "SessionErasedError",
-    "SessionFix",
     "SessionInfo",
     "SessionInputCallback",
     "SessionKeys",
     "SessionListing",
     "SessionPage",
+    "SessionRepair",
     "SessionSettings",
     "SessionSummary",
     "SessionsCopied",
@@ -734,7 +729,6 @@ __all__ = [
     "abilities",
     "add_trace_processor",
     "agent_span",
-    "copy_history",
     "copy_sessions",
     "custom_span",
     "default_handoff_history_mapper",
@@ -762,7 +756,6 @@ __all__ = [
     "is_openai_responses_compaction_aware_session",
     "key_from_password",
     "mcp_tools_span",
-    "mend_store",
     "move_to_conversation",
     "move_to_session",
     "nest_handoff_history",
@@ -772,13 +765,12 @@ __all__ = [
     "price_of",
     "price_of_run",
     "register_store",
-    "repair_history",
+    "repair_store",
     "reset_conversation_history_wrappers",
     "response_span",
     "responses_websocket_session",
     "retry_policies",
     "run_demo_loop",
-    "session_markdown",
     "set_conversation_history_wrappers",
     "set_default_openai_agent_registration",
     "set_default_openai_api",
@@ -802,7 +794,7 @@ __all__ = [
     "trace",
     "transcription_span",
     "turn_span",
-    "undo_mend",
+    "undo_repair",
     "verify_store",
 ]
 __getattr__, __dir__ = lazy(__name__)

@@ -25,7 +25,6 @@ from standfast import (
     Runner,
     SessionBusyError,
     function_tool,
-    repair_history,
 )
 from standfast._src.base.operational_events import EVENTS, MEASURES
 from standfast.testing import ModelStep, ScriptedModel, final, function_call
@@ -175,16 +174,6 @@ async def test_a_repair_of_records(seen: Seen) -> None:
     await Runner.run(speaker(), SECRET, run_config=seen.config())  # now tracing is loaded
     with seen.provider.get_tracer("mine").start_as_current_span("housekeeping"):
         assert len(await session.repair()) == 1
-    seen.check_one("session_repaired", "s")
-
-
-async def test_a_repair_of_items(seen: Seen) -> None:
-    session = InMemorySession("s")
-    lonely = {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": SECRET}
-    await session.add_items([{"role": "user", "content": SECRET}, lonely])
-    await Runner.run(speaker(), SECRET, run_config=seen.config())
-    with seen.provider.get_tracer("mine").start_as_current_span("housekeeping"):
-        assert (await repair_history(session)).repaired
     seen.check_one("session_repaired", "s")
 
 

@@ -73,14 +73,19 @@ def test_findings_as_json_lines(talks: Path, capsys: pytest.CaptureFixture[str])
     assert main(["doctor", str(talks), "guest", "--json"]) == 1
     lines = [json.loads(line) for line in told(capsys).splitlines()]
     (one,) = [line for line in lines if line["schema"] == "standfast.finding/1" and line["level"] != "note"]
-    assert (one["kind"], one["session_id"], one["index"], one["fixable"]) == ("call_without_output", "guest", 1, True)
+    assert (one["kind"], one["session_id"], one["index"], one["repairable"]) == (
+        "call_without_output",
+        "guest",
+        1,
+        True,
+    )
     assert (lines[-1]["schema"], lines[-1]["sessions"], lines[-1]["broken"]) == ("standfast.doctor/1", 1, 1)
 
 
 def test_a_fix_is_written_down_done_and_undone(talks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     healthy = items_of(talks, "healthy")
-    assert main(["doctor", str(talks), "--fix", "--undo-file", "undo.jsonl"]) == 0
-    assert "session 'guest': mended, 1 taken out" in told(capsys)
+    assert main(["doctor", str(talks), "--repair", "--undo-file", "undo.jsonl"]) == 0
+    assert "session 'guest': repaired, 1 taken out" in told(capsys)
     assert items_of(talks) == [ORPHAN[0], ORPHAN[2]]
     assert main(["doctor", str(talks)]) == 0
     assert main(["doctor", "undo", "undo.jsonl", "--yes"]) == 0
@@ -93,7 +98,7 @@ def test_a_fix_is_written_down_done_and_undone(talks: Path, capsys: pytest.Captu
 
 def test_a_fix_of_what_is_healthy_changes_no_byte_and_leaves_no_file(talks: Path) -> None:
     before = trace(talks.parent)
-    assert main(["doctor", str(talks), "healthy", "--fix"]) == 0
+    assert main(["doctor", str(talks), "healthy", "--repair"]) == 0
     assert trace(talks.parent) == before
     assert not list(Path().glob("*.jsonl"))
 
@@ -105,17 +110,17 @@ def test_a_session_of_a_moment_ago_is_left(talks: Path, capsys: pytest.CaptureFi
         await session.close()
 
     asyncio.run(written())
-    assert main(["doctor", str(talks), "--fix"]) == 1
+    assert main(["doctor", str(talks), "--repair"]) == 1
     assert "left as it is" in told(capsys)
     assert len(items_of(talks)) == 4
 
 
 def test_an_undo_file_is_named_or_made_up_and_never_replaced(talks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("there.jsonl").write_text("mine")
-    assert main(["doctor", str(talks), "--fix", "--undo-file", "there.jsonl"]) == 5
+    assert main(["doctor", str(talks), "--repair", "--undo-file", "there.jsonl"]) == 5
     assert Path("there.jsonl").read_text() == "mine"
     assert items_of(talks) == ORPHAN
-    assert main(["doctor", str(talks), "--fix"]) == 0
+    assert main(["doctor", str(talks), "--repair"]) == 0
     (made,) = Path().glob("standfast-undo-*.jsonl")
     assert f"standfast doctor undo {made}" in capsys.readouterr().err
     assert main(["doctor", "undo", str(made), "-y"]) == 0
@@ -123,7 +128,7 @@ def test_an_undo_file_is_named_or_made_up_and_never_replaced(talks: Path, capsys
 
 
 def test_an_undo_of_what_was_compacted_is_refused(talks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", str(talks), "--fix", "--undo-file", "undo.jsonl"]) == 0
+    assert main(["doctor", str(talks), "--repair", "--undo-file", "undo.jsonl"]) == 0
 
     async def compacted() -> None:
         session = SQLiteSession("guest", talks)
@@ -159,14 +164,14 @@ def test_bad_words_have_their_exit_codes(talks: Path, words: list[str], code: in
 
 def test_an_undo_shows_the_store_that_the_file_names_and_asks(talks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file may be a stranger's, and whatever it names gets the passwords of the environment."""
-    assert main(["doctor", str(talks), "--fix", "--undo-file", "undo.jsonl"]) == 0
-    mended = talks.read_bytes()
+    assert main(["doctor", str(talks), "--repair", "--undo-file", "undo.jsonl"]) == 0
+    repaired = talks.read_bytes()
     capsys.readouterr()
     assert main(["doctor", "undo", "undo.jsonl"]) == 5
     told = capsys.readouterr().err
     assert f"This opens sqlite:///{talks.absolute()}, which the file names, and puts back" in told
     assert "Add --yes if it is meant" in told
-    assert talks.read_bytes() == mended
+    assert talks.read_bytes() == repaired
     assert main(["doctor", "undo", "undo.jsonl", "--store", str(talks)]) == 0
     assert "put back" in capsys.readouterr().out
 

@@ -108,15 +108,6 @@ def test_runs_of_a_file_come_in_when_asked_for_and_decisions_with_the_key(
         assert [json.loads(line)["status"] for line in capsys.readouterr().out.splitlines()] == [status]
 
 
-def test_markdown_is_for_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = filled(tmp_path / "a.db", "talk")
-    assert entry.main(["sessions", "export", str(store), "talk", "--markdown", "--to", "-"]) == 0
-    assert capsys.readouterr().out.startswith("# Session talk\n")
-    assert entry.main(["sessions", "export", str(store), "talk", "--markdown", "--to", str(tmp_path / "talk.md")]) == 0
-    assert (tmp_path / "talk.md").read_text().startswith("# Session talk\n")
-    assert entry.main(["sessions", "export", str(store), "talk", "--markdown", "--move"]) == 2
-
-
 def test_all_sessions_are_copied_and_unfinished_runs_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

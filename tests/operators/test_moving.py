@@ -30,7 +30,6 @@ from standfast import (
     export_session,
     import_session,
     open_store,
-    session_markdown,
     store_of,
 )
 from standfast._kits.operators.copy_sessions import closed_runs, place_of
@@ -655,24 +654,3 @@ async def test_records_that_are_no_text_are_left_and_counted(tmp_path: Path) -> 
     there = SQLiteSession("talk", tmp_path / "b.db")
     assert [one.data for one in await there.corrupt_records()] == [b"{broken"]
     await there.close()
-
-
-async def test_markdown_shows_stored_text_and_does_what_none_of_it_says(tmp_path: Path) -> None:
-    session = SQLiteSession("a *talk*", tmp_path / "a.db")
-    nasty = "# no heading\n<script>x</script> [a](http://b) \x1b[31m ![i](j) ```"
-    await session.add_items(
-        [
-            message(nasty),
-            {"type": "function_call", "name": "look", "call_id": "c", "arguments": "```\n# out\x07"},
-        ]
-    )
-    text = await session_markdown(tmp_path / "a.db", "a *talk*")
-    assert text.startswith("# Session a \\*talk\\*\n")
-    assert "\\# no heading" in text
-    assert "\\<script\\>" in text
-    assert "\\[a\\]\\(http\\:\\/\\/b\\)" in text
-    assert "\x1b" not in text
-    assert "\x07" not in text
-    assert "\n````\n```\n# out\\u0007\n````\n" in text
-    assert "## function call look" in text
-    await session.close()

@@ -30,9 +30,9 @@ from standfast import (
     examine_store,
     export_session,
     import_session,
-    mend_store,
     open_store,
-    undo_mend,
+    repair_store,
+    undo_repair,
 )
 from tests.operators.forged import closed
 from tests.runs.saved_runs.payment_app import Desk, asks, pay, says
@@ -172,14 +172,14 @@ async def test_undo_files(tmp_path: Path, seed: int) -> None:
     async with open_store(path, create=True) as store:
         await store.session("one").add_items([message("a"), call, message("b")])
         await store.session("two").add_items([message("of two")])
-        report = await mend_store(store, tmp_path / "undo", clock=lambda: 4e9)
-        assert report.of("mended")
+        report = await repair_store(store, tmp_path / "undo", clock=lambda: 4e9)
+        assert report.of("repaired")
     before, data, chance = await state_of(path, "two"), (tmp_path / "undo").read_bytes(), random.Random(seed)
     for number in range(COUNT):
         (tmp_path / "changed").write_bytes(b"".join(mutated_lines(data, chance)))
         case = f"undo file, seed {seed}, number {number}"
         shutil.copy(path, copy)
-        await tried(lambda: undo_mend(tmp_path / "changed", copy), case)
+        await tried(lambda: undo_repair(tmp_path / "changed", copy), case)
         assert await state_of(copy, "two") == before, case
         assert {"one", "two"} <= await ids_in(copy), case
         await state_of(copy, "one")

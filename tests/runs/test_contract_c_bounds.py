@@ -49,7 +49,7 @@ def test_the_runtime_pops_in_one_place() -> None:
     # person asks for it.
     others = ("_kits/conformance/", "_kits/testing/", "_src/sessions/client/", "_src/sessions/backends/")
     others += ("_src/sessions/wrappers/", "_src/sessions/rules/", "_src/sessions/protocol.py")
-    movers = ("_src/runs/api/move_conversation.py", "_src/sessions/foreign/copy_history.py", "_kits/cli/chat.py")
+    movers = ("_src/runs/api/move_conversation.py", "_kits/cli/chat.py")
     callers = {
         str(file.relative_to(root))
         for file in root.rglob("*.py")

@@ -28,8 +28,8 @@ from standfast import (
     Store,
     examine_store,
     function_tool,
-    mend_store,
     open_store,
+    repair_store,
 )
 from standfast._kits.operators.doctor import database_file
 from standfast._kits.operators.doctor.findings import KINDS
@@ -309,7 +309,7 @@ async def _damaged(path: Path) -> dict[str, Any]:
 FOUND_OTHERWISE = {
     "worker_gone": "test_a_run_whose_worker_is_gone_is_found_with_the_call_that_had_begun",
     "open_call": "test_a_run_whose_worker_is_gone_is_found_with_the_call_that_had_begun",
-    "unopened_record": "test_a_sealed_record_that_does_not_open_is_told_and_not_mended",
+    "unopened_record": "test_a_sealed_record_that_does_not_open_is_told_and_not_repaired",
     "older_layout": "test_an_older_layout_is_a_finding",
     "newer_layout": "test_a_newer_layout_is_a_finding_and_not_an_error",
     "damaged_layout": "test_a_layout_that_was_damaged_is_a_finding_and_not_an_error",
@@ -330,7 +330,7 @@ def test_the_reference_has_the_table_as_it_is() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
     rows = {line for line in page.splitlines() if line.startswith("| `")}
     told = {
-        f"| `{name}` | {kind.level} | {'✓' if kind.fixable else ''} | {kind.what} | {kind.effect} | {kind.remedy} |"
+        f"| `{name}` | {kind.level} | {'✓' if kind.repairable else ''} | {kind.what} | {kind.effect} | {kind.remedy} |"
         for name, kind in KINDS.items()
     }
     assert rows == told
@@ -386,7 +386,7 @@ async def test_a_finding_says_what_where_its_effect_and_what_to_do(tmp_path: Pat
     assert one.what == "a call without an output (book call_2)"
     assert one.effect == KINDS[one.kind].effect
     assert one.remedy == KINDS[one.kind].remedy
-    assert one.fixable
+    assert one.repairable
 
 
 # --- those that need more than a file --------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ async def test_a_run_that_is_held_has_a_worker(tmp_path: Path) -> None:
     await session.close()
 
 
-async def test_a_sealed_record_that_does_not_open_is_told_and_not_mended(tmp_path: Path) -> None:
+async def test_a_sealed_record_that_does_not_open_is_told_and_not_repaired(tmp_path: Path) -> None:
 
     memory = InMemoryStore()
 
@@ -420,7 +420,7 @@ async def test_a_sealed_record_that_does_not_open_is_told_and_not_mended(tmp_pat
     store = store_of(sealed, "memory")
     assert [one.kind for one in await found_in(store)] == ["unopened_record", "call_without_output"]
     before = await session.corrupt_records()
-    await mend_store(store, tmp_path / "undo", clock=later)
+    await repair_store(store, tmp_path / "undo", clock=later)
     assert await session.get_items() == [user("hello")]
     assert [one.data for one in await session.corrupt_records()] == [one.data for one in before]
 
@@ -598,12 +598,12 @@ async def test_a_long_session_that_changes_while_it_is_read_is_read_again() -> N
     store = Pages()
     await _fill(store)
 
-    def mend() -> None:
+    def repair() -> None:
         sight = run_program(store, whole(Name("session", "a")))
         ref = sight.rows[0][30_000].ref
         assert isinstance(run_program(store, commit((KeyUpdate(Name("session", "a"), drop=(ref,)),))), Done)
 
-    store.before[4] = mend
+    store.before[4] = repair
     assert await found_in(store_of(store.session, "memory"), sessions=["a"]) == []
     assert not store.before
 
@@ -611,6 +611,6 @@ async def test_a_long_session_that_changes_while_it_is_read_is_read_again() -> N
 async def test_a_call_far_inside_a_long_session_is_taken_out(tmp_path: Path) -> None:
     store = Pages()
     await _fill(store)
-    report = await mend_store(store_of(store.session, "memory"), tmp_path / "undo", sessions=["a"], clock=later)
-    assert [(one.session_id, one.state, one.records) for one in report.fixes] == [("a", "mended", 1)]
+    report = await repair_store(store_of(store.session, "memory"), tmp_path / "undo", sessions=["a"], clock=later)
+    assert [(one.session_id, one.state, one.records) for one in report.repairs] == [("a", "repaired", 1)]
     assert await found_in(store_of(store.session, "memory")) == []

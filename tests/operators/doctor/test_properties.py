@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from standfast import Agent, OpenAIResponsesModel, RunConfig, Runner, SQLiteSession, open_store
-from standfast._kits.operators.doctor.repair import mend_store
+from standfast._kits.operators.doctor.repair import repair_store
 from standfast._kits.operators.store import Store, store_of
 from standfast._src.sessions.backends.postgres.postgres_session import PostgresSession
 from standfast._src.sessions.backends.redis.redis_session import RedisSession
@@ -55,7 +55,7 @@ def told(story: Story, made: Callable[[Fate], Store]) -> None:
 
 @given(stories)
 @settings(max_examples=100)
-def test_whatever_breaks_a_history_the_doctor_mends_it_and_gives_it_back(story: Story) -> None:
+def test_whatever_breaks_a_history_the_doctor_repairs_it_and_gives_it_back(story: Story) -> None:
     told(story, in_memory())
 
 
@@ -100,7 +100,7 @@ def _text_only(damages: tuple[tuple[str, int, int], ...]) -> list[tuple[str, int
     return [(kind, 0 if kind == "junk" and one % 5 == 1 else one, other) for kind, one, other in damages]
 
 
-async def test_a_provider_that_refused_a_broken_history_takes_the_mended_one(tmp_path: Path) -> None:
+async def test_a_provider_that_refused_a_broken_history_takes_the_repaired_one(tmp_path: Path) -> None:
     """As a program without our rules sends it: the whole history, over HTTP."""
     path = tmp_path / "talks.db"
     rows = damaged(healthy([(2, True), (1, True)]), [("remove", 3, 0), ("copy many", 6, 9), ("cut end", 0, 14)])
@@ -110,11 +110,11 @@ async def test_a_provider_that_refused_a_broken_history_takes_the_mended_one(tmp
             async with server.client() as client:
                 with pytest.raises(Exception, match=r"No tool|Duplicate|reasoning"):
                     await client.responses.create(model="m", input=[json.loads(row) for row in rows])
-                await mend_store(store, tmp_path / "undo.jsonl", clock=later)
+                await repair_store(store, tmp_path / "undo.jsonl", clock=later)
                 session = store.session("guest")
-                mended: Any = await session.get_items()
-                assert 0 < len(mended) < len(rows)
-                await client.responses.create(model="m", input=[*mended, {"role": "user", "content": "And now?"}])
+                repaired: Any = await session.get_items()
+                assert 0 < len(repaired) < len(rows)
+                await client.responses.create(model="m", input=[*repaired, {"role": "user", "content": "And now?"}])
                 agent = Agent(name="Clerk", model=OpenAIResponsesModel("m", client))
                 result = await Runner.run(agent, "And?", session=session, run_config=RunConfig(run_id="next"))
                 assert result.left_out == []

@@ -1,4 +1,4 @@
-"""Broken histories for the doctor: how they are made, stored, mended with crashes on the way, and taken back."""
+"""Broken histories for the doctor: how they are made, stored, repaired with crashes on the way, and taken back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from standfast._kits.testing.loopback.checks import Refused, as_items, check_con
 from standfast._src.sessions.backends.memory.memory_session import InMemorySession, InMemoryStore
 from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.rules.history import commit
-from standfast._src.sessions.rules.record_repair import Mend, whole
+from standfast._src.sessions.rules.record_repair import Repair, whole
 from standfast._src.sessions.storage import KeyUpdate, Name, Plan, Row, Tag
 
 BROKEN_ITEMS = {"call_without_output", "output_without_call", "cut_reasoning", "second_copy", "corrupt_record"}
@@ -159,10 +159,10 @@ class MortalFile(UndoFile):
         super().__init__(path, url)
         self._fate, self._kept_bytes = fate, kept_bytes
 
-    def add(self, session_id: str, mend: Mend) -> None:
+    def add(self, session_id: str, repair: Repair) -> None:
         self._fate.point()
         before = self.path.stat().st_size if self.path.exists() else 0
-        super().add(session_id, mend)
+        super().add(session_id, repair)
         try:
             self._fate.point()
         except Crash:
@@ -244,7 +244,7 @@ class Story:
 
 
 async def check_story(story: Story, made: Callable[[Fate], Store], folder: Path) -> None:
-    """Mend with a crash, mend again; everything is accepted; write on; undo with a crash, undo again: all is back."""
+    """Repair with a crash, repair again; all is accepted; write on; undo with a crash, undo again: all is back."""
     stores: list[Store] = []
 
     def store_with(fate: Fate) -> Store:
@@ -271,15 +271,15 @@ async def _check_story(story: Story, store_with: Callable[[Fate], Store], folder
     files = [folder / "first.jsonl", folder / "second.jsonl"]
     fate = Fate(story.crash_at)
     try:
-        await repair.mend_store(store_with(fate), MortalFile(files[0], url, fate, story.kept_bytes), clock=later)
+        await repair.repair_store(store_with(fate), MortalFile(files[0], url, fate, story.kept_bytes), clock=later)
     except Crash:
         pass
-    await repair.mend_store(calm, UndoFile(files[1], url), clock=later)
+    await repair.repair_store(calm, UndoFile(files[1], url), clock=later)
 
     assert await rows_of(calm, "healthy") == healthy_before, "a healthy session was changed"
     since = [json.dumps(user(f"later {n}")).encode() for n in range(story.written_since)]
     for name, rows in before.items():
-        await _check_mended(calm, name, rows)
+        await _check_repaired(calm, name, rows)
         await put(calm, name, since)
     if story.compacts:
         for name in before:
@@ -293,12 +293,12 @@ async def _check_story(story: Story, store_with: Callable[[Fate], Store], folder
     assert await rows_of(calm, "healthy") == healthy_before, "a healthy session was changed by the undo"
 
 
-async def _check_mended(store: Store, name: str, rows: Sequence[Row]) -> None:
+async def _check_repaired(store: Store, name: str, rows: Sequence[Row]) -> None:
     assert await broken_in(store, name) == []
     now = await bytes_of(store, name)
     judged = diagnosis.judge([json.loads(data) for data in now])
-    assert not judged.leaving, "mending leaves something to mend"
-    assert set(now) <= {row.data for row in rows}, "mending made something up"
+    assert not judged.leaving, "repairing leaves something to repair"
+    assert set(now) <= {row.data for row in rows}, "repairing made something up"
     try:
         check_accepted([json.loads(data) for data in now])
     except Refused as refused:
@@ -320,15 +320,15 @@ async def _undo(story: Story, store_with: Callable[[Fate], Store], files: Sequen
     fate = Fate(story.undo_crash_at)
     try:
         for path in made:
-            await repair.undo_mend(path, store_with(fate))
+            await repair.undo_repair(path, store_with(fate))
     except Crash:
         pass
     for path in made:
-        report = await repair.undo_mend(path, store_with(Fate()))
+        report = await repair.undo_repair(path, store_with(Fate()))
         assert not report.of("refused"), report.of("refused")
     for path in made:  # and once more: nothing happens
-        report = await repair.undo_mend(path, store_with(Fate()))
-        assert [one.state for one in report.fixes] == ["nothing to do"] * len(report.fixes)
+        report = await repair.undo_repair(path, store_with(Fate()))
+        assert [one.state for one in report.repairs] == ["nothing to do"] * len(report.repairs)
     assert undo_file.read_undo_file(files[1]).is_whole if files[1].exists() else True
 
 

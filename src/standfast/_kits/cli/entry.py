@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`
     ),
     "send": ("standfast._kits.cli.send", "send a message to a conversation in any state"),
     "verify": ("standfast._kits.cli.verify", "whether a store keeps the contract, in a scratch name space of it"),
-    "doctor": ("standfast._kits.cli.doctor", "what is wrong with a store, mending it, and undoing that"),
+    "doctor": ("standfast._kits.cli.doctor", "what is wrong with a store, repairing it, and undoing that"),
     "chat": ("standfast._kits.cli.chat", "talk to an agent in the terminal"),
     "inspect": ("standfast._kits.cli.inspect_command", "conversations, calls and costs on a page in the browser"),
     "as-agents": ("standfast._kits.cli.as_agents", "run a program that imports `agents`, unchanged, on standfast"),
@@ -37,7 +37,7 @@ OTHER_OPTIONS = {"--version": "version", "-V": "version"}
 
 HEAD = """usage: standfast COMMAND ...
 
-Look into the conversations and runs of a store, decide about them, mend and move them.
+Look into the conversations and runs of a store, decide about them, repair and move them.
 
 commands:
 """

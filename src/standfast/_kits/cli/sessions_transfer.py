@@ -34,7 +34,6 @@ def add(commands: Commands[Parser]) -> None:
                      description=EXPORT)  # fmt: skip
     export.add_argument("session", metavar="SESSION")
     export.add_argument("--to", "-o", metavar="FILE", help="where to (else: SESSION.jsonl here; -: standard output)")
-    export.add_argument("--markdown", action="store_true", help="for people to read; it cannot be imported")
     export.add_argument("--overwrite", action="store_true", help="a file that is there may be written over")
     add_key(export, "sign the file with the key in this file: an import with it keeps decisions about calls")
     add_move(export)
@@ -107,14 +106,10 @@ async def export_session(args: argparse.Namespace, out: Output) -> int:
     """Write a session to a file."""
     from standfast._kits.operators import export_session as exporting
 
-    if args.markdown and args.move:
-        raise UsageError("what is moved must be importable, and Markdown is not", "Leave one of the two out.")
     async with open_named_store(args, read_only=not args.move) as store:
         session_id = await session_id_of(store, args.session)
-        file = args.to or _file_name(session_id, "md" if args.markdown else "jsonl")
+        file = args.to or _file_name(session_id)
         with out.waiting_for(await _describe_export(store, session_id, args)):
-            if args.markdown:
-                return await _as_markdown(store, session_id, file, args, out)
             if file == "-":
                 await exporting.export_session(store, session_id, sys.stdout.buffer, move=args.move, key=_key(args))
                 return DONE
@@ -143,27 +138,10 @@ async def _describe_export(store: Store, session_id: str, args: argparse.Namespa
     return f"waiting for {holder.name or 'the holder'} of session {session_id}"
 
 
-async def _as_markdown(store: Store, session_id: str, file: str, args: argparse.Namespace, out: Output) -> int:
-    from standfast._kits.operators.export_markdown import session_markdown
-    from standfast._kits.operators.export_session import write_atomically
-    from standfast._src.base.errors import ExportFileError
-
-    text = await session_markdown(store, session_id)
-    if file == "-":
-        out.text(text)
-        return DONE
-    if os.path.exists(file) and not args.overwrite:
-        raise ExportFileError(f"{file!r} is there already", "Choose another name, or give --overwrite.")
-    with write_atomically(os.path.abspath(file)) as part:
-        part.write(text.encode(errors="backslashreplace"))
-    out.note(f"written to {file}")
-    return DONE
-
-
-def _file_name(session_id: str, ending: str) -> str:
+def _file_name(session_id: str) -> str:
     """A session's id as the name of a file that every system takes."""
     kept = "".join(one if one.isalnum() or one in "-_. " else "_" for one in session_id).strip(". ") or "session"
-    return f"{kept[:120]}.{ending}"
+    return f"{kept[:120]}.jsonl"
 
 
 async def import_session(args: argparse.Namespace, out: Output) -> int:

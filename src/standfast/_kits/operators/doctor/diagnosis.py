@@ -21,7 +21,7 @@ from standfast._src.sessions.rules.history import (
     value_of,
 )
 from standfast._src.sessions.rules.leases import lease_state_in, open_runs_in
-from standfast._src.sessions.rules.record_repair import Chain, Mend, Removed
+from standfast._src.sessions.rules.record_repair import Chain, Removed, Repair
 from standfast._src.sessions.storage import Name, Range, ReadAnswer, Row
 
 CLOCK_SLACK_S = 60.0
@@ -166,27 +166,27 @@ def _stuck_lease(name: Name, sight: ReadAnswer, now: float, is_gone: Callable[[s
 # --- what to do about it ---------------------------------------------------------------------------------------------
 
 
-def mend_of(mend_id: str, sight: ReadAnswer, diagnosis: Diagnosis) -> Mend:
+def plan_repair(repair_id: str, sight: ReadAnswer, diagnosis: Diagnosis) -> Repair:
     """Build the repair of a session from its sight, with everything needed for an undo."""
     rows, order = sight.rows[0], diagnosis.order
     leaving = dict(diagnosis.leaving)
     moved = _find_displaced(order)
     for number in moved:  # it leaves its own place for that of an earlier copy
         leaving[order[number]] = "second_copy"
-    mended = [rows[place].data for place in order]
-    chain, numbers = Chain(mended), {place: number for number, place in enumerate(order)}
+    repaired = [rows[place].data for place in order]
+    chain, numbers = Chain(repaired), {place: number for number, place in enumerate(order)}
     removed: list[Removed] = []
     before = 0
     for place, row in enumerate(rows):
         if place in leaving:
-            follower = Chain(mended[before : before + 1]).upto(1) if before < len(mended) else ""
+            follower = Chain(repaired[before : before + 1]).upto(1) if before < len(repaired) else ""
             removed.append(Removed(row, leaving[place], before, chain.upto(before), follower))
         else:
             before = numbers[place] + 1
     # The last range: an encrypted session may have rows behind that are too old to be shown.
     parts = (*_ranges(rows, order), Range(0, rows[-1].ref)) if moved else ()
-    return Mend(
-        mend_id,
+    return Repair(
+        repair_id,
         sight.mark,
         value_of(sight, GENERATIONS),
         value_of(sight, LEASE),

@@ -17,11 +17,11 @@ class Kind:
     what: str
     effect: str
     remedy: str
-    fixable: bool = False
-    """Whether `mend_store` can mend it."""
+    repairable: bool = False
+    """Whether `repair_store` can repair it."""
 
 
-FIX = "standfast doctor --fix takes it out, and writes an undo file first."
+FIX = "standfast doctor --repair takes it out, and writes an undo file first."
 
 KINDS: dict[str, Kind] = {
     # --- items of a session
@@ -30,35 +30,35 @@ KINDS: dict[str, Kind] = {
         "a call without an output",
         "Requests leave it out, each time; a program without that rule is refused by its provider.",
         FIX,
-        fixable=True,
+        repairable=True,
     ),
     "output_without_call": Kind(
         "broken",
         "an output without its call",
         "Requests leave it out, each time; a program without that rule is refused by its provider.",
         FIX,
-        fixable=True,
+        repairable=True,
     ),
     "cut_reasoning": Kind(
         "broken",
         "reasoning that leads to nothing: what came behind it is missing or has to leave",
         "A provider refuses a request with reasoning that nothing follows.",
         FIX,
-        fixable=True,
+        repairable=True,
     ),
     "second_copy": Kind(
         "broken",
         "a second copy of an item with the same id",
         "A provider refuses a request with an id that stands there twice.",
         FIX,
-        fixable=True,
+        repairable=True,
     ),
     "corrupt_record": Kind(
         "broken",
         "a record that is no JSON object",
         "Reads leave it out. A rewind behind it is refused. What it said is lost to the conversation.",
         FIX,
-        fixable=True,
+        repairable=True,
     ),
     "unopened_record": Kind(
         "broken",
@@ -149,7 +149,7 @@ KINDS: dict[str, Kind] = {
     "clock_ahead": Kind(
         "watch",
         "a time that lies in the future",
-        "A clock is or was ahead. Ages are wrong, and the doctor mends no session whose last change is in the future.",
+        "A clock is or was ahead. Ages are wrong, and the doctor skips sessions whose last change is in the future.",
         "Check the time service of this machine, of the store's server, and of the machines that write.",
     ),
     # --- the store
@@ -259,9 +259,9 @@ class Finding:
         return KINDS[self.kind].remedy
 
     @property
-    def fixable(self) -> bool:
-        """True if `mend_store` can repair the fault."""
-        return KINDS[self.kind].fixable
+    def repairable(self) -> bool:
+        """True if `repair_store` can repair the fault."""
+        return KINDS[self.kind].repairable
 
 
 def build_finding(

@@ -1,9 +1,9 @@
-"""Undo file: the records to be removed by a fix, written and synced before their removal.
+"""Undo file: the records to be removed by a repair, written and synced before their removal.
 
-JSON lines. The first says what the file is and of which store; each further one is the mend of one session, with every
-record that leaves, its bytes and its place; the last says that the fix came to its end. A line that a crash has cut is
-the last there is, and its mend was never begun. A file is never written over, and only its owner can read it: it holds
-what people said.
+JSON lines. The first says what the file is and of which store; each further line is the repair of one session, with
+every removed record, its bytes and its place; the last says that the repair is complete. A line cut by a crash is the
+last line, and its repair was never begun. A file is never written over, and only its owner can read it: it holds what
+people said.
 
 A file that is read may be a stranger's: it is decoded into its types, and the store that it names is shown to a person
 before it is opened.
@@ -23,13 +23,13 @@ import msgspec
 
 from standfast._src.base.errors import NotFoundError, UndoFileError
 from standfast._src.base.identifiers import is_name
-from standfast._src.sessions.rules.record_repair import Mend, Removed
+from standfast._src.sessions.rules.record_repair import Removed, Repair
 from standfast._src.sessions.storage import Range, Row, Tag
 
 SCHEMA = "standfast.doctor-undo"
 VERSION = 1
 
-USE_IT = "Give the file that `standfast doctor --fix` has written."
+USE_IT = "Give the file that `standfast doctor --repair` has written."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class UndoContents:
 
     store: str
     """The URL of the store, without a password."""
-    mends: tuple[tuple[str, Mend], ...]
+    repairs: tuple[tuple[str, Repair], ...]
     """Session ids, each with what was done there, in the order in which it was done."""
     is_whole: bool
-    """Whether the fix came to its end; if not it broke off, or the file was cut."""
+    """True if the repair is complete; else it broke off, or the file was cut."""
 
 
 class UndoFile:
-    """Undo file being written. The first entry creates the file, so that an empty fix leaves none."""
+    """Undo file being written. The first entry creates the file, so that an empty repair leaves none."""
 
     def __init__(self, path: str | os.PathLike[str], store_url: str) -> None:
         self.path, self._url = Path(path), store_url
@@ -66,16 +66,16 @@ class UndoFile:
         if not self.path.parent.is_dir():
             raise UndoFileError(f"there is no folder {str(self.path.parent)!r}", "Make it, or give another name.")
 
-    def add(self, session_id: str, mend: Mend) -> None:
+    def add(self, session_id: str, repair: Repair) -> None:
         """Write the records of a repair before their removal; on return they are synced to disk."""
         if self._file is None:
             self._file = self._create()
             self._write({"schema": SCHEMA, "version": VERSION, "store": self._url})
-        self._write({"session": session_id, **_as_json(mend)})
+        self._write({"session": session_id, **_as_json(repair)})
         self._count += 1
 
     def end(self) -> None:
-        """Write the mark of a complete fix, and close the file."""
+        """Write the mark of a complete repair, and close the file."""
         if self._file is not None:
             self._write({"end": self._count})
         self.close()
@@ -111,20 +111,20 @@ class UndoFile:
 
     def _unwritable(self, error: OSError) -> UndoFileError:
         return UndoFileError(
-            f"{str(self.path)!r} could not be written ({error.strerror}); what is not in it was not mended",
-            "Give a path that can be written, with room for what is taken out, and fix again.",
+            f"{str(self.path)!r} could not be written ({error.strerror}); what is not in it was not repaired",
+            "Give a path that can be written, with room for what is taken out, and repair again.",
         )
 
 
-def _as_json(mend: Mend) -> dict[str, Any]:
+def _as_json(repair: Repair) -> dict[str, Any]:
     return {
-        "mend": mend.mend_id,
-        "mark": mend.mark,
-        "generations": _bytes_as_json(mend.generations),
-        "lease": _bytes_as_json(mend.lease),
-        "next_generation": mend.next_generation,
-        "parts": [list(part[:3]) for part in mend.parts],
-        "moved": list(mend.moved),
+        "repair": repair.repair_id,
+        "mark": repair.mark,
+        "generations": _bytes_as_json(repair.generations),
+        "lease": _bytes_as_json(repair.lease),
+        "next_generation": repair.next_generation,
+        "parts": [list(part[:3]) for part in repair.parts],
+        "moved": list(repair.moved),
         "removed": [
             {
                 "record": one.row.ref,
@@ -135,7 +135,7 @@ def _as_json(mend: Mend) -> dict[str, Any]:
                 "chain": one.chain,
                 "follower": one.follower,
             }
-            for one in mend.removed
+            for one in repair.removed
         ],
     }
 
@@ -196,7 +196,7 @@ class _Removed(msgspec.Struct):
 
 class _SessionLine(msgspec.Struct):
     session: str
-    mend: str
+    repair: str
     mark: str
     generations: _Bytes | None
     lease: _Bytes | None
@@ -206,7 +206,7 @@ class _SessionLine(msgspec.Struct):
     removed: list[_Removed]
 
 
-def _contents(shown: str, lines: list[bytes], cut: bytes) -> tuple[str, tuple[tuple[str, Mend], ...], bool]:
+def _contents(shown: str, lines: list[bytes], cut: bytes) -> tuple[str, tuple[tuple[str, Repair], ...], bool]:
     parsed = [_parse_line(shown, number, line) for number, line in enumerate(lines, 1)]
     first = parsed[0]
     if first.get("schema") != SCHEMA:
@@ -219,7 +219,7 @@ def _contents(shown: str, lines: list[bytes], cut: bytes) -> tuple[str, tuple[tu
     is_whole = not cut and "end" in parsed[-1]
     rest = parsed[1:-1] if is_whole else parsed[1:]
     try:
-        return msgspec.convert(first, _Header).store, tuple(map(_mend_in, rest)), is_whole
+        return msgspec.convert(first, _Header).store, tuple(map(_repair_in, rest)), is_whole
     except (ValueError, RecursionError) as error:
         raise UndoFileError(f"{shown!r} is damaged ({error})", USE_IT) from error
 
@@ -234,11 +234,11 @@ def _parse_line(shown: str, number: int, line: bytes) -> dict[str, Any]:
     return found
 
 
-def _mend_in(given: dict[str, Any]) -> tuple[str, Mend]:
+def _repair_in(given: dict[str, Any]) -> tuple[str, Repair]:
     """Decode the session and the repair of a line; raise ValueError for an invalid line."""
     line = msgspec.convert(given, _SessionLine)
-    if not is_name(line.session) or not is_name(line.mend):
-        raise ValueError("a session or a fix has no name")
+    if not is_name(line.session) or not is_name(line.repair):
+        raise ValueError("a session or a repair has no name")
     removed = [
         Removed(
             Row(one.record, _bytes_in(one.data), None if one.tag is None else Tag(*one.tag)),
@@ -249,8 +249,8 @@ def _mend_in(given: dict[str, Any]) -> tuple[str, Mend]:
         )
         for one in line.removed
     ]
-    mend = Mend(
-        line.mend,
+    repair = Repair(
+        line.repair,
         line.mark,
         None if line.generations is None else _bytes_in(line.generations),
         None if line.lease is None else _bytes_in(line.lease),
@@ -259,7 +259,7 @@ def _mend_in(given: dict[str, Any]) -> tuple[str, Mend]:
         tuple(Range(*part) for part in line.parts),
         tuple(line.moved),
     )
-    return line.session, mend
+    return line.session, repair
 
 
 def _bytes_in(given: _Bytes) -> bytes:

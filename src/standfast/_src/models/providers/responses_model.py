@@ -196,8 +196,8 @@ def _remedy(error: Exception, arguments: dict[str, Any]) -> str | None:
         )
     if getattr(error, "status_code", None) == 404 and arguments.get("conversation"):
         return (
-            f"The server does not have conversation {arguments['conversation']!r}. Make a new one with "
-            "start_openai_conversations_session(), and copy_history() what you kept to it."
+            f"The server does not have conversation {arguments['conversation']!r}. Start a new "
+            "one: start_openai_conversations_session(), or Runner.move_to_conversation() from a session with its items."
         )
     return None
 

@@ -22,7 +22,7 @@ from standfast._src.base.errors import ItemNotStorableError, StandfastError, Sto
 from standfast._src.base.json_values import Item, copy_json
 from standfast._src.exports.lazy import edge
 from standfast._src.models.outcome_query import alike
-from standfast._src.sessions.foreign.copy_history import HistoryWriter, NotCarried, carried_of, reworded_of
+from standfast._src.sessions.foreign.carried_items import HistoryWriter, NotCarried, find_reworded, select_carried
 from standfast._src.sessions.protocol import NO_LIMIT, Session, with_ability
 
 CHUNK_ITEMS = 20
@@ -82,7 +82,7 @@ async def move_to_session(conversation_id: str, session: HistoryWriter, *, clien
         items = [copy_json(item) for item in await remote.get_items(limit=NO_LIMIT)]
     finally:
         await remote.close()
-    carried, left = carried_of(items, getattr(type(session), "refuses", None))
+    carried, left = select_carried(items, getattr(type(session), "refuses", None))
     wanted = [items[index] for index in carried]
     there = await session.get_items(limit=NO_LIMIT)
     known = _count_common_prefix(wanted, there)
@@ -98,7 +98,7 @@ async def move_to_session(conversation_id: str, session: HistoryWriter, *, clien
     else:  # a plain session, or one that was cleared since: what this writer brought then is not coming back
         await session.add_items(rest)
     after = await session.get_items(limit=NO_LIMIT)
-    return MoveReport(conversation_id, len(wanted), known, tuple(left), reworded_of(items, carried, after))
+    return MoveReport(conversation_id, len(wanted), known, tuple(left), find_reworded(items, carried, after))
 
 
 class _Conversation(HistoryWriter, Protocol):
@@ -128,7 +128,7 @@ class _Moving:
 
     def _plan(self) -> None:
         """Choose the items to move, without items that the service is known to refuse."""
-        self.carried, self.left = carried_of(self.items, type(self.remote).refuses, self.refused)
+        self.carried, self.left = select_carried(self.items, type(self.remote).refuses, self.refused)
 
     async def move(self, there: Sequence[Item]) -> MoveReport:
         conversation_id = self.remote.session_id
@@ -147,7 +147,7 @@ class _Moving:
             len(self.carried),
             known,
             tuple(self.left),
-            reworded_of(self.items, self.carried, after),
+            find_reworded(self.items, self.carried, after),
         )
 
     async def _count_already_moved(self, there: Sequence[Item]) -> int:

@@ -55,7 +55,7 @@ USAGE = "u/"
 IMPORTED = "imported"
 MOVING = "m/"
 BROUGHT = "b/"
-MEND = "x/"
+REPAIR = "x/"
 """Prefix of the cell of a repair in force; the cell holds the repair's number among those of its session."""
 INBOX = "inbox"
 """Ids of the session's waiting messages, in the order of sending (F1)."""
@@ -66,7 +66,7 @@ BRANCHES = "branches"
 
 CELLS = (GENERATIONS, LEASE, ORIGIN, IMPORTED, BRANCHES, INBOX)
 """Cells that exist once in a session."""
-FAMILIES = (OPEN_RUN, WRITER, DIGESTS, LANE, USAGE, MOVING, BROUGHT, MEND, MESSAGE)
+FAMILIES = (OPEN_RUN, WRITER, DIGESTS, LANE, USAGE, MOVING, BROUGHT, REPAIR, MESSAGE)
 """Prefixes of the names of all other cells of a session."""
 
 SEALED = b"\x02sealed\x00"

@@ -2,7 +2,7 @@
 
 A repair removes rows from the live history and leaves a cell: as long as the cell exists the repair is in force, so a
 repeat, after a crash or a lost answer, changes nothing a second time, and neither does a repeated undo. The removed
-rows are not kept in the store; the caller writes them down first (`Mend` is the information needed).
+rows are not kept in the store; the caller writes them down first (`Repair` is the information needed).
 
 A removed row goes back to its place. While no row was moved since, refs give the place. After a compaction, an undo or
 another put-back every row has a new ref: then the place is behind as many rows as before, if those rows are unchanged.
@@ -30,10 +30,10 @@ from standfast._src.sessions.rules.history import (
     DIGESTS,
     GENERATIONS,
     LEASE,
-    MEND,
     MESSAGE,
     MOVING,
     OPEN_RUN,
+    REPAIR,
     USAGE,
     WRITER,
     commit,
@@ -69,7 +69,7 @@ def whole(name: Name, rows: Rows = Rows(times=True)) -> Plan[ReadAnswer]:  # noq
 
     `rows`: only these of its rows.
     """
-    families = (OPEN_RUN, MEND, WRITER, DIGESTS, USAGE, MOVING, BROUGHT, MESSAGE)
+    families = (OPEN_RUN, REPAIR, WRITER, DIGESTS, USAGE, MOVING, BROUGHT, MESSAGE)
     asked = ReadRequest(name, CELLS, families, rows=(rows,), times=True)
     return (yield from look(asked))
 
@@ -89,7 +89,7 @@ class Chain:
         return self._digest.hexdigest()
 
 
-# --- mending ---------------------------------------------------------------------------------------------------------
+# --- repair ----------------------------------------------------------------------------------------------------------
 
 
 class Removed(NamedTuple):
@@ -105,30 +105,30 @@ class Removed(NamedTuple):
     """Digest of the row behind it; "" without one."""
 
 
-class Mend(NamedTuple):
+class Repair(NamedTuple):
     """Information needed to repair a session as it was read, and to undo the repair."""
 
-    mend_id: str
+    repair_id: str
     mark: str
     generations: bytes | None
     lease: bytes | None
     next_generation: int
     removed: tuple[Removed, ...]
     parts: tuple[Range, ...] = ()
-    """Where rows have to move: the mended history, in ranges of the one that was seen."""
+    """Where rows have to move: the repaired history, in ranges of the one that was seen."""
     moved: tuple[int, ...] = ()
-    """The places, in the mended history, of rows that were moved there; they are among `removed` as well."""
+    """The places, in the repaired history, of rows that were moved there; they are among `removed` as well."""
 
 
 Outcome = Literal["done", "changed", "not quiet"]
 
 
-def mend(name: Name, wanted: Mend, is_quiet: Callable[[ReadAnswer], bool]) -> Plan[Outcome]:
+def repair(name: Name, wanted: Repair, is_quiet: Callable[[ReadAnswer], bool]) -> Plan[Outcome]:
     """Remove the rows in one step, if the session is unchanged and quiet."""
-    cell = MEND + wanted.mend_id
+    cell = REPAIR + wanted.repair_id
     while True:
         newest = Rows(limit=1, tags=False, times=True)
-        sight = yield from look(ReadRequest(name, (cell, GENERATIONS, LEASE), (MEND,), rows=(newest,), times=True))
+        sight = yield from look(ReadRequest(name, (cell, GENERATIONS, LEASE), (REPAIR,), rows=(newest,), times=True))
         if cell in sight.cells:  # the answer was lost
             return "done"
         cells = {GENERATIONS: wanted.generations, LEASE: wanted.lease}
@@ -137,7 +137,7 @@ def mend(name: Name, wanted: Mend, is_quiet: Callable[[ReadAnswer], bool]) -> Pl
             return "changed"
         if not is_quiet(sight):
             return "not quiet"
-        put: dict[str, bytes | None] = {cell: b"%d" % (_newest_mend(sight) + 1)}
+        put: dict[str, bytes | None] = {cell: b"%d" % (_newest_repair(sight) + 1)}
         arrange, drop = None, [one.row.ref for one in wanted.removed]
         if wanted.parts:
             arrange, drop = Arrange(wanted.parts), []
@@ -160,9 +160,9 @@ def rewritten(sight: ReadAnswer) -> dict[str, bytes | None]:
     return {GENERATIONS: encode_generations(parse_generations(sight)) if cell is None else cell.value + b"\n"}
 
 
-def _newest_mend(sight: ReadAnswer) -> int:
+def _newest_repair(sight: ReadAnswer) -> int:
     found = sight.cells.items()
-    return max((decode_cell(cell, one.value, int) for cell, one in found if cell.startswith(MEND)), default=0)
+    return max((decode_cell(cell, one.value, int) for cell, one in found if cell.startswith(REPAIR)), default=0)
 
 
 def is_held(sight: ReadAnswer, is_gone: Callable[[str], bool]) -> bool:
@@ -185,21 +185,21 @@ class PutBackOutcome(NamedTuple):
 _IN_THE_FILE = "What was taken out is in the undo file, record by record."
 
 
-def put_back(name: Name, wanted: Mend) -> Plan[PutBackOutcome]:
+def put_back(name: Name, wanted: Repair) -> Plan[PutBackOutcome]:
     """Put the rows removed by a repair back in their places, and keep all rows written since; in one step."""
-    cell = MEND + wanted.mend_id
+    cell = REPAIR + wanted.repair_id
 
     def since(sight: ReadAnswer) -> list[int]:
         return [number for number in generation_numbers(sight) if number >= wanted.next_generation]
 
     while True:
-        sight, boxes = yield from read_with_generations(name, cells=(cell,), prefixes=(MEND,), wanted=since)
+        sight, boxes = yield from read_with_generations(name, cells=(cell,), prefixes=(REPAIR,), wanted=since)
         found = sight.cells.get(cell)
         if found is None or not found.alive:
             return PutBackOutcome(
                 "absent", "it was not carried out, was undone already, or the session was cleared since"
             )
-        if _newest_mend(sight) > decode_cell(cell, found.value, int):
+        if _newest_repair(sight) > decode_cell(cell, found.value, int):
             return PutBackOutcome(
                 "refused", "a later fix of the same session is in force", "Undo that one first, with its own file."
             )
@@ -222,7 +222,7 @@ Inserted = Mapping[int, Sequence[Removed]]
 """Rows to insert before the live row at each place (one place more than rows: behind the last)."""
 
 
-def _places(wanted: Mend, sight: ReadAnswer, boxes: Boxes) -> tuple[Inserted, set[int]] | PutBackOutcome:
+def _places(wanted: Repair, sight: ReadAnswer, boxes: Boxes) -> tuple[Inserted, set[int]] | PutBackOutcome:
     """Return where each row goes in the live history, and the refs of live rows that leave (a moved row goes back)."""
     live = sight.rows[0]
     if not wanted.parts and value_of(sight, GENERATIONS) == wanted.generations:
@@ -245,7 +245,9 @@ Located = tuple[int, int, Row]
 """A row: its box, its place there, itself."""
 
 
-def _as_if_never_replaced(wanted: Mend, live: Sequence[Row], boxes: Boxes, faults: Mapping[int, str]) -> list[Located]:
+def _as_if_never_replaced(
+    wanted: Repair, live: Sequence[Row], boxes: Boxes, faults: Mapping[int, str]
+) -> list[Located]:
     """Return the history that restoring the first generation since the repair would give, with each row's location."""
     first = min(boxes)
     if first != wanted.next_generation:
@@ -262,7 +264,7 @@ def _as_if_never_replaced(wanted: Mend, live: Sequence[Row], boxes: Boxes, fault
 
 
 def _find_places(
-    wanted: Mend, sight: ReadAnswer, rows: Sequence[Located]
+    wanted: Repair, sight: ReadAnswer, rows: Sequence[Located]
 ) -> tuple[Inserted, set[int]] | PutBackOutcome:
     """Return where the rows go among these, judged by the rows before and behind each place."""
     chain = Chain([row.data for _, _, row in rows])

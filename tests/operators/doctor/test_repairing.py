@@ -1,4 +1,4 @@
-"""When the doctor mends and when it does not, and what an undo does after whatever happened in between (A14, C8)."""
+"""When the doctor repairs and when it does not, and what an undo does after whatever happened in between (A14, C8)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from standfast import (
     StoreReadOnlyError,
     UndoFileError,
     examine_store,
-    mend_store,
     open_store,
-    undo_mend,
+    repair_store,
+    undo_repair,
 )
 from standfast._kits.operators.doctor.undo_file import UndoFile, read_undo_file
 from standfast._kits.operators.store import store_of
 from standfast._src.base.json_values import encode
 from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
-from standfast._src.sessions.rules.record_repair import Mend
+from standfast._src.sessions.rules.record_repair import Repair
 from tests.helpers import servers
 from tests.operators.doctor.world import bytes_of, call, later, output, put, user
 from tests.operators.test_read_only import CHILD_ENVIRONMENT
@@ -67,47 +67,47 @@ async def items_of(store: Store) -> Items:
     return [json.loads(data) for data in await bytes_of(store, "guest")]
 
 
-async def mended(store: Store, path: Path) -> None:
-    report = await mend_store(store, path, clock=later)
-    assert [(one.session_id, one.state, one.records) for one in report.fixes] == [("guest", "mended", 1)]
+async def repaired(store: Store, path: Path) -> None:
+    report = await repair_store(store, path, clock=later)
+    assert [(one.session_id, one.state, one.records) for one in report.repairs] == [("guest", "repaired", 1)]
     assert report.undo_file == path
     assert await items_of(store) == MENDED
 
 
-# --- when it mends ---------------------------------------------------------------------------------------------------
+# --- when it repairs -------------------------------------------------------------------------------------------------
 
 
 async def test_a_session_that_was_changed_a_moment_ago_is_left(store: Store, tmp_path: Path) -> None:
-    """A program without leases writes a call before its output: mended in between, the output would be orphaned."""
-    report = await mend_store(store, tmp_path / "undo")
-    assert [one.state for one in report.fixes] == ["left"]
+    """A program without leases writes a call before its output: repaired in between, the output would be orphaned."""
+    report = await repair_store(store, tmp_path / "undo")
+    assert [one.state for one in report.repairs] == ["left"]
     assert report.undo_file is None
     assert not (tmp_path / "undo").exists()
     assert await items_of(store) == ORPHAN
 
 
-async def test_quiet_is_asked_again_in_the_step_that_mends(store: Store, tmp_path: Path) -> None:
+async def test_quiet_is_asked_again_in_the_step_that_repairs(store: Store, tmp_path: Path) -> None:
     """The look may have been long ago: what counts is the time of the step."""
     asked = itertools.count()  # examined, decided, and in the step
     clock = lambda: later() if next(asked) < 2 else time.time()  # noqa: E731 — it is read beside the line above
-    report = await mend_store(store, tmp_path / "undo", clock=clock)
-    assert [one.state for one in report.fixes] == ["left"]
+    report = await repair_store(store, tmp_path / "undo", clock=clock)
+    assert [one.state for one in report.repairs] == ["left"]
     assert await items_of(store) == ORPHAN
-    assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["nothing to do"]
+    assert [one.state for one in (await undo_repair(tmp_path / "undo", store)).repairs] == ["nothing to do"]
 
 
 async def test_a_last_change_in_the_future_is_no_quiet(store: Store, tmp_path: Path) -> None:
-    report = await mend_store(store, tmp_path / "undo", clock=lambda: time.time() - 5_000)
-    assert [one.state for one in report.fixes] == ["left"]
+    report = await repair_store(store, tmp_path / "undo", clock=lambda: time.time() - 5_000)
+    assert [one.state for one in report.repairs] == ["left"]
 
 
 async def test_a_session_that_somebody_holds_is_left(store: Store, tmp_path: Path) -> None:
     session = store.session("guest")
     async with await session.lease(ttl_s=10**6, wait_s=0):
-        report = await mend_store(store, tmp_path / "undo", clock=later)
-        assert [(one.state, one.why) for one in report.fixes] == [("left", "somebody holds it")]
+        report = await repair_store(store, tmp_path / "undo", clock=later)
+        assert [(one.state, one.why) for one in report.repairs] == [("left", "somebody holds it")]
     await session.close()
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
 
 
 class Interrupted(UndoFile):
@@ -116,8 +116,8 @@ class Interrupted(UndoFile):
     store: Store
     does: Any = None
 
-    def add(self, session_id: str, mend: Mend) -> None:
-        super().add(session_id, mend)
+    def add(self, session_id: str, repair: Repair) -> None:
+        super().add(session_id, repair)
         self.does()
 
 
@@ -127,32 +127,32 @@ async def test_a_session_that_changes_before_the_step_is_left(tmp_path: Path) ->
     await put(store, "guest", encoded(ORPHAN))
     file = Interrupted(tmp_path / "undo", "memory")
     file.does = lambda: memory.inject_record("guest", json.dumps(output(1)).encode())
-    report = await mend_store(store, file, clock=later)
-    assert [(one.state, one.why) for one in report.fixes] == [("left", "it was changed meanwhile")]
+    report = await repair_store(store, file, clock=later)
+    assert [(one.state, one.why) for one in report.repairs] == [("left", "it was changed meanwhile")]
     assert await items_of(store) == [*ORPHAN, output(1)]
-    assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["nothing to do"]
+    assert [one.state for one in (await undo_repair(tmp_path / "undo", store)).repairs] == ["nothing to do"]
 
 
 async def test_nothing_broken_leaves_no_file(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "first")
-    report = await mend_store(store, tmp_path / "second", clock=later)
-    assert report.fixes == []
+    await repaired(store, tmp_path / "first")
+    report = await repair_store(store, tmp_path / "second", clock=later)
+    assert report.repairs == []
     assert report.undo_file is None
     assert not (tmp_path / "second").exists()
 
 
-async def test_a_store_that_is_only_looked_at_is_not_mended(tmp_path: Path) -> None:
+async def test_a_store_that_is_only_looked_at_is_not_repaired(tmp_path: Path) -> None:
     session = SQLiteSession("guest", tmp_path / "talks.db")
     await session.add_items(ORPHAN)
     await session.close()
     async with open_store(tmp_path / "talks.db", read_only=True) as store:
         with pytest.raises(StoreReadOnlyError):
-            await mend_store(store, tmp_path / "undo", clock=later)
+            await repair_store(store, tmp_path / "undo", clock=later)
 
 
 async def test_a_session_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        await mend_store(store, tmp_path / "undo", sessions=["nobody"], clock=later)
+        await repair_store(store, tmp_path / "undo", sessions=["nobody"], clock=later)
 
 
 # --- the undo file ---------------------------------------------------------------------------------------------------
@@ -161,12 +161,12 @@ async def test_a_session_that_is_not_there_is_told(store: Store, tmp_path: Path)
 async def test_an_undo_file_is_never_written_over(store: Store, tmp_path: Path) -> None:
     (tmp_path / "undo").write_text("precious")
     with pytest.raises(UndoFileError, match="already"):
-        await mend_store(store, tmp_path / "undo", clock=later)
+        await repair_store(store, tmp_path / "undo", clock=later)
     assert (tmp_path / "undo").read_text() == "precious"
     assert await items_of(store) == ORPHAN
 
 
-async def test_without_room_for_the_undo_file_nothing_is_mended(store: Store) -> None:
+async def test_without_room_for_the_undo_file_nothing_is_repaired(store: Store) -> None:
     """/dev/full takes no byte; it is written to though it is there, because it is no file to be replaced."""
 
     class Full(UndoFile):
@@ -177,16 +177,16 @@ async def test_without_room_for_the_undo_file_nothing_is_mended(store: Store) ->
             return os.open(self.path, os.O_WRONLY)
 
     with pytest.raises(UndoFileError, match="could not be written"):
-        await mend_store(store, Full("/dev/full", "memory"), clock=later)
+        await repair_store(store, Full("/dev/full", "memory"), clock=later)
     assert await items_of(store) == ORPHAN
 
 
 async def test_only_its_owner_can_read_it_and_it_holds_the_records_as_text(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     assert stat.S_IMODE((tmp_path / "undo").stat().st_mode) == 0o600
-    header, mend, end = map(json.loads, (tmp_path / "undo").read_text().splitlines())
+    header, repair, end = map(json.loads, (tmp_path / "undo").read_text().splitlines())
     assert (header["schema"], header["version"]) == ("standfast.doctor-undo", 1)
-    assert json.loads(mend["removed"][0]["data"]) == call(1)
+    assert json.loads(repair["removed"][0]["data"]) == call(1)
     assert end == {"end": 1}
 
 
@@ -194,8 +194,16 @@ def line_of(**changed: object) -> str:
     """An undo file with one record that is not quite one."""
     header = {"schema": "standfast.doctor-undo", "version": 1, "store": "x"}
     removed = {"record": 1, "data": "{}", "tag": None, "reason": "r", "before": 0, "chain": "", "follower": ""}
-    mend = {"mend": "m", "mark": "", "generations": None, "lease": None, "next_generation": 1, "parts": [], "moved": []}
-    return json.dumps(header) + "\n" + json.dumps({"session": "guest", **mend, "removed": [removed | changed]}) + "\n"
+    repair = {
+        "repair": "m",
+        "mark": "",
+        "generations": None,
+        "lease": None,
+        "next_generation": 1,
+        "parts": [],
+        "moved": [],
+    }
+    return json.dumps(header) + "\n" + json.dumps({"session": "guest", **repair, "removed": [removed | changed]}) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -225,15 +233,15 @@ def line_of(**changed: object) -> str:
 async def test_what_is_no_undo_file_is_refused(store: Store, tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "undo").write_text(text)
     with pytest.raises(UndoFileError, match=says):
-        await undo_mend(tmp_path / "undo", store)
+        await undo_repair(tmp_path / "undo", store)
     assert await items_of(store) == ORPHAN
 
 
 async def test_a_file_that_was_cut_is_undone_as_far_as_it_goes_and_says_so(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     text = (tmp_path / "undo").read_text()
     (tmp_path / "undo").write_text(text[: text.index('{"end"') + 3])
-    report = await undo_mend(tmp_path / "undo", store)
+    report = await undo_repair(tmp_path / "undo", store)
     assert not report.is_whole
     assert await items_of(store) == ORPHAN
 
@@ -245,11 +253,11 @@ async def test_the_file_names_its_store_for_every_folder_and_the_caller_names_it
     monkeypatch.chdir(tmp_path)
     async with open_store("a talk?.db", create=True) as store:
         await put(store, "guest", encoded(ORPHAN))
-        await mended(store, tmp_path / "undo")
+        await repaired(store, tmp_path / "undo")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    report = await undo_mend("../undo", read_undo_file("../undo").store)
-    assert [one.state for one in report.fixes] == ["put back"]
+    report = await undo_repair("../undo", read_undo_file("../undo").store)
+    assert [one.state for one in report.repairs] == ["put back"]
     async with open_store(tmp_path / "a talk?.db") as store:
         assert await items_of(store) == ORPHAN
 
@@ -258,38 +266,38 @@ async def test_the_file_names_its_store_for_every_folder_and_the_caller_names_it
 
 
 async def test_what_was_written_since_stays_behind_it(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     await put(store, "guest", encoded([user("later")]))
-    await undo_mend(tmp_path / "undo", store)
+    await undo_repair(tmp_path / "undo", store)
     assert await items_of(store) == [*ORPHAN, user("later")]
 
 
 async def test_what_was_popped_since_is_not_brought_back(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     session = store.session("guest")
     for _ in range(4):
         await session.pop_item()
-    await undo_mend(tmp_path / "undo", store)
+    await undo_repair(tmp_path / "undo", store)
     assert await items_of(store) == ORPHAN[:2]
     await session.close()
 
 
 async def test_a_session_that_was_cleared_since_stays_cleared(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     session = store.session("guest")
     await session.clear_session()
     await session.add_items([user("A new talk.")])
-    assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["nothing to do"]
+    assert [one.state for one in (await undo_repair(tmp_path / "undo", store)).repairs] == ["nothing to do"]
     assert await items_of(store) == [user("A new talk.")]
     await session.close()
 
 
 async def test_a_part_that_was_compacted_is_refused_until_its_generation_is_back(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     session = store.session("guest")
     await session.replace([user("summary")], upto=await session.head())
     await put(store, "guest", encoded([user("later")]))
-    (refused,) = (await undo_mend(tmp_path / "undo", store)).fixes
+    (refused,) = (await undo_repair(tmp_path / "undo", store)).repairs
     assert refused.state == "refused"
     (generation,) = await session.generations()
     assert generation.id in refused.why
@@ -297,29 +305,29 @@ async def test_a_part_that_was_compacted_is_refused_until_its_generation_is_back
     assert await items_of(store) == [user("summary"), user("later")]
 
     await session.restore(generation.id)
-    assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["put back"]
+    assert [one.state for one in (await undo_repair(tmp_path / "undo", store)).repairs] == ["put back"]
     assert await items_of(store) == [*ORPHAN, user("later")]
     await session.close()
 
 
 async def test_an_undo_of_which_one_place_was_compacted_puts_nothing_back(store: Store, tmp_path: Path) -> None:
     await put(store, "guest", encoded([user("one"), call(7), user("two")]))
-    await mend_store(store, tmp_path / "undo", clock=later)
+    await repair_store(store, tmp_path / "undo", clock=later)
     session = store.session("guest")
     await session.replace([user("summary")], upto=await _head_before(session, 2))
-    assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["refused"]
+    assert [one.state for one in (await undo_repair(tmp_path / "undo", store)).repairs] == ["refused"]
     assert await items_of(store) == [user("summary"), user("one"), user("two")]
     await session.close()
 
 
 async def test_a_record_in_the_live_part_goes_back_behind_a_summary(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "first")
+    await repaired(store, tmp_path / "first")
     session = store.session("guest")
     await put(store, "guest", encoded([user("one"), call(7), user("two")]))
-    await mend_store(store, tmp_path / "second", clock=later)
+    await repair_store(store, tmp_path / "second", clock=later)
     assert await items_of(store) == [*MENDED, user("one"), user("two")]
     await session.replace([user("summary")], upto=await _head_before(session, 2))
-    assert [one.state for one in (await undo_mend(tmp_path / "second", store)).fixes] == ["put back"]
+    assert [one.state for one in (await undo_repair(tmp_path / "second", store)).repairs] == ["put back"]
     assert await items_of(store) == [user("summary"), user("one"), call(7), user("two")]
     await session.close()
 
@@ -337,9 +345,9 @@ async def test_a_record_goes_back_behind_a_summary_though_another_program_had_cl
             other.execute("DELETE FROM agent_messages WHERE session_id = 'guest'")
             other.execute("DELETE FROM agent_sessions WHERE session_id = 'guest'")
         await put(store, "guest", encoded([user("zero"), user("one"), call(7), user("two")]))
-        await mend_store(store, tmp_path / "undo", clock=later)
+        await repair_store(store, tmp_path / "undo", clock=later)
         await session.replace([user("summary")], upto=await _head_before(session, 2))
-        assert [one.state for one in (await undo_mend(tmp_path / "undo", store)).fixes] == ["put back"]
+        assert [one.state for one in (await undo_repair(tmp_path / "undo", store)).repairs] == ["put back"]
         assert await items_of(store) == [user("summary"), user("one"), call(7), user("two")]
         await session.close()
 
@@ -354,12 +362,12 @@ async def _head_before(session: Any, count: int) -> Any:
 
 async def test_a_place_whose_surroundings_are_gone_is_refused(store: Store, tmp_path: Path) -> None:
     """Three compactions push the generation out: nobody knows the place, and nothing is guessed."""
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     session = store.session("guest")
     for number in range(5):
         await session.replace([user(f"summary {number}")], upto=await session.head())
     before = await items_of(store)
-    (refused,) = (await undo_mend(tmp_path / "undo", store)).fixes
+    (refused,) = (await undo_repair(tmp_path / "undo", store)).repairs
     assert refused.state == "refused"
     assert "undo file" in refused.remedy
     assert await items_of(store) == before
@@ -367,22 +375,22 @@ async def test_a_place_whose_surroundings_are_gone_is_refused(store: Store, tmp_
 
 
 async def test_of_two_fixes_the_later_is_undone_first(store: Store, tmp_path: Path) -> None:
-    await mended(store, tmp_path / "first")
+    await repaired(store, tmp_path / "first")
     await put(store, "guest", encoded([call(8), user("later")]))
-    await mend_store(store, tmp_path / "second", clock=later)
-    (refused,) = (await undo_mend(tmp_path / "first", store)).fixes
+    await repair_store(store, tmp_path / "second", clock=later)
+    (refused,) = (await undo_repair(tmp_path / "first", store)).repairs
     assert (refused.state, "later fix" in refused.why) == ("refused", True)
     for name in ("second", "first"):
-        assert [one.state for one in (await undo_mend(tmp_path / name, store)).fixes] == ["put back"]
+        assert [one.state for one in (await undo_repair(tmp_path / name, store)).repairs] == ["put back"]
     assert await items_of(store) == [*ORPHAN, call(8), user("later")]
 
 
 async def test_a_cursor_of_before_an_undo_is_refused(store: Store, tmp_path: Path) -> None:
     """Every record has another number then: a reader is told, rather than shown everything once more."""
-    await mended(store, tmp_path / "undo")
+    await repaired(store, tmp_path / "undo")
     session = store.session("guest")
     page = await session.records(limit=2)
-    await undo_mend(tmp_path / "undo", store)
+    await undo_repair(tmp_path / "undo", store)
     with pytest.raises(SessionConflictError):
         await session.records(after=page.after, limit=2)
     await session.close()
@@ -393,9 +401,9 @@ async def test_an_undo_keeps_the_generations_there_are(store: Store, tmp_path: P
     for number in range(3):
         await session.replace([*ORPHAN[:2], user(f"{number}")], upto=await session.head())
     kept = await session.generations()
-    report = await mend_store(store, tmp_path / "undo", clock=later)
-    assert [one.state for one in report.fixes] == ["mended"]
-    await undo_mend(tmp_path / "undo", store)
+    report = await repair_store(store, tmp_path / "undo", clock=later)
+    assert [one.state for one in report.repairs] == ["repaired"]
+    await undo_repair(tmp_path / "undo", store)
     assert await session.generations() == kept
     assert await session.get_items() == [*ORPHAN[:2], user("2")]
     await session.close()
@@ -406,25 +414,25 @@ def test_what_is_read_from_an_undo_file_is_what_was_written(tmp_path: Path) -> N
     from standfast._src.sessions.storage import Range, Row, Tag
 
     removed = Removed(Row(5, b"\xff\x00{", Tag("run", 3, 1)), "corrupt_record", 2, "ab", "")
-    mend = Mend("id", "1.2.0", b"[]", None, 4, (removed,), (Range(0, None, 5), Range(0, 1, 2)), (0,))
+    repair = Repair("id", "1.2.0", b"[]", None, 4, (removed,), (Range(0, None, 5), Range(0, 1, 2)), (0,))
     file = UndoFile(tmp_path / "undo", "memory")
-    file.add("a\nb", mend)
+    file.add("a\nb", repair)
     file.end()
-    assert read_undo_file(tmp_path / "undo").mends == (("a\nb", mend),)
+    assert read_undo_file(tmp_path / "undo").repairs == (("a\nb", repair),)
 
 
 # --- a real death, and real servers ----------------------------------------------------------------------------------
 
 DYING = """
 import asyncio, os, sys, time
-from standfast import mend_store, open_store
+from standfast import repair_store, open_store
 from standfast._kits.operators.doctor.undo_file import UndoFile
 
 class Deadly(UndoFile):
-    def add(self, session_id, mend):
+    def add(self, session_id, repair):
         if sys.argv[3] == "before":
             os._exit(9)
-        super().add(session_id, mend)
+        super().add(session_id, repair)
         if sys.argv[3] == "written":
             os._exit(9)
 
@@ -433,13 +441,13 @@ class Deadly(UndoFile):
 
 async def main():
     async with open_store(sys.argv[1]) as store:
-        await mend_store(store, Deadly(sys.argv[2], sys.argv[1]), clock=lambda: time.time() + 10_000)
+        await repair_store(store, Deadly(sys.argv[2], sys.argv[1]), clock=lambda: time.time() + 10_000)
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize(("moment", "then"), [("before", ORPHAN), ("written", ORPHAN), ("mended", MENDED)])
+@pytest.mark.parametrize(("moment", "then"), [("before", ORPHAN), ("written", ORPHAN), ("repaired", MENDED)])
 async def test_a_fix_that_is_killed_can_be_repeated_and_undone(moment: str, then: Items, tmp_path: Path) -> None:
     path, first, second = tmp_path / "talks.db", tmp_path / "first", tmp_path / "second"
     async with open_store(path, create=True) as store:
@@ -448,12 +456,12 @@ async def test_a_fix_that_is_killed_can_be_repeated_and_undone(moment: str, then
     assert subprocess.run(command, env=CHILD_ENVIRONMENT, check=False, timeout=120).returncode == 9
     async with open_store(path) as store:
         assert await items_of(store) == then
-        report = await mend_store(store, second, clock=later)
-        assert [one.state for one in report.fixes] == ([] if then == MENDED else ["mended"])
+        report = await repair_store(store, second, clock=later)
+        assert [one.state for one in report.repairs] == ([] if then == MENDED else ["repaired"])
         assert await items_of(store) == MENDED
     for file in (second, first):
         if file.exists():
-            report = await undo_mend(file, path)
+            report = await undo_repair(file, path)
             assert report.is_whole == (file == second)
     async with open_store(path) as store:
         assert await items_of(store) == ORPHAN
@@ -462,7 +470,7 @@ async def test_a_fix_that_is_killed_can_be_repeated_and_undone(moment: str, then
 @pytest.mark.parametrize(
     "kind", [pytest.param("redis", marks=pytest.mark.redis), pytest.param("postgres", marks=pytest.mark.postgres)]
 )
-async def test_a_store_on_a_server_is_examined_mended_and_undone_by_its_url(kind: str, tmp_path: Path) -> None:
+async def test_a_store_on_a_server_is_examined_repaired_and_undone_by_its_url(kind: str, tmp_path: Path) -> None:
     own = uuid.uuid4().hex[:8]
     if kind == "redis":
         url = f"{servers.redis_url()}?key_prefix=doctor-{own}"
@@ -474,8 +482,8 @@ async def test_a_store_on_a_server_is_examined_mended_and_undone_by_its_url(kind
         found = [one async for one in examine_store(store)]
         assert [(one.kind, one.index) for one in found] == [("call_without_output", 1)]
     async with open_store(url) as store:
-        await mended(store, tmp_path / "undo")
+        await repaired(store, tmp_path / "undo")
         await put(store, "guest", encoded([user("later")]))
-    assert [one.state for one in (await undo_mend(tmp_path / "undo", url)).fixes] == ["put back"]
+    assert [one.state for one in (await undo_repair(tmp_path / "undo", url)).repairs] == ["put back"]
     async with open_store(url) as store:
         assert await items_of(store) == [*ORPHAN, user("later")]

@@ -1,4 +1,4 @@
-"""A store that was mended can be moved, and one in the middle of a move mended: their marks do not meet."""
+"""A store that was repaired can be moved, and one in the middle of a move repaired: their marks do not meet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from standfast import (
     export_session,
     function_tool,
     import_session,
-    mend_store,
     open_store,
-    undo_mend,
+    repair_store,
+    undo_repair,
 )
 from standfast._kits.operators import copy_sessions as moving
 from standfast._src import sessions as rooms
@@ -57,29 +57,29 @@ async def items_of(path: Path) -> list[Any]:
         await session.close()
 
 
-async def test_a_mended_session_is_copied_exported_and_moved_and_its_mend_undone(tmp_path: Path) -> None:
+async def test_a_repaired_session_is_copied_exported_and_moved_and_its_repair_undone(tmp_path: Path) -> None:
     source = tmp_path / "a.db"
     await with_a_waiting_run(source)
     before = await items_of(source)
     async with open_store(source) as store:
-        assert (await mend_store(store, tmp_path / "undo", clock=later)).of("mended")
-    mended = await items_of(source)
-    assert ORPHAN not in mended
+        assert (await repair_store(store, tmp_path / "undo", clock=later)).of("repaired")
+    repaired = await items_of(source)
+    assert ORPHAN not in repaired
 
     await copy_sessions(source, tmp_path / "copy.db")
-    assert await items_of(tmp_path / "copy.db") == mended
+    assert await items_of(tmp_path / "copy.db") == repaired
     async with open_store(source, read_only=True) as store, open_store(tmp_path / "file.db", create=True) as other:
         await export_session(store, "guest", tmp_path / "guest.jsonl")
         await import_session(other, tmp_path / "guest.jsonl")
-    assert await items_of(tmp_path / "file.db") == mended
+    assert await items_of(tmp_path / "file.db") == repaired
     moved = await copy_sessions(source, tmp_path / "moved.db", move=True)
     assert [one.moved for one in moved.copied] == [("run-1",)]
 
-    await undo_mend(tmp_path / "undo", source)
+    await undo_repair(tmp_path / "undo", source)
     assert await items_of(source) == before
 
 
-async def test_a_session_whose_move_broke_off_is_examined_and_mended_and_its_move_goes_on(
+async def test_a_session_whose_move_broke_off_is_examined_and_repaired_and_its_move_goes_on(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     source, target = tmp_path / "a.db", tmp_path / "b.db"
@@ -97,7 +97,7 @@ async def test_a_session_whose_move_broke_off_is_examined_and_mended_and_its_mov
     async with open_store(source) as store:
         kinds = [one.kind async for one in examine_store(store, clock=later)]
         assert "orphaned_call" in kinds or "call_without_output" in kinds, kinds
-        assert (await mend_store(store, tmp_path / "undo", clock=later)).of("mended")
+        assert (await repair_store(store, tmp_path / "undo", clock=later)).of("repaired")
     again = await copy_sessions(source, target, move=True)
     assert not again.refused
     async with open_store(target) as store:
