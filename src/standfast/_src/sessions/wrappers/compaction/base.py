@@ -63,7 +63,7 @@ class CompactingSession(SessionWrapper):
     async def run_compaction(
         self, args: OpenAIResponsesCompactionArgs | None = None, *, wrapper: ContextForSession = None
     ) -> list[Item] | None:
-        """Compact the history if it is due. Return the items now in its place, or None if nothing was done.
+        """Compact the history if due. Return the items now in its place, or None if nothing was done.
 
         Raises CompactionError after a failure; the history is then unchanged.
         """

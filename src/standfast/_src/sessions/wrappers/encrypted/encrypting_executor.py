@@ -506,7 +506,7 @@ class EncryptingProgram:
     def _seal_taken_over(
         self, name: Name, part: Range, source: Name
     ) -> Asking[tuple[list[tuple[bytes, Tag]], list[Author]]]:
-        """Return rows of another name, sealed for this one: with the same authors, numbers and times."""
+        """Seal rows of another name for this name, with the same authors, numbers and times."""
         sight = yield ReadRequest(source, rows=(Rows(box=part.box),), mark=False)
         assert isinstance(sight, ReadAnswer)
         after = part.after or 0
@@ -535,7 +535,7 @@ def _asks_for_runs(look: ReadRequest) -> bool:
 
 
 def _with_head(look: ReadRequest, head: tuple[str, ...]) -> ReadRequest:
-    """Return the look with cells of the head beside its own, and with one row more where rows are limited."""
+    """Add the cells of the head to a read request, and one row to each limited range."""
     cells = (*look.cells, *(cell for cell in head if cell not in look.cells))
     if TOP not in head:
         return replace(look, cells=cells)

@@ -192,7 +192,7 @@ def check_runs(name: Name, cells: Mapping[str, Cell]) -> None:
 
 
 def _rows_missing(name: Name, why: str) -> SealBrokenError:
-    """Return the error for a history that differs from the written one: the rest may have another meaning."""
+    """Build the error for a history that differs from the written history: remaining rows may mislead."""
     return SealBrokenError(
         f"rows of {name.kind} {name.id!r} were removed, or put in another place: {why}; nothing was changed",
         _ACCEPT,

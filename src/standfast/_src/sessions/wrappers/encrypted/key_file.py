@@ -62,7 +62,7 @@ class KeyFile:
         _key_files.add(self)
 
     def key_of(self, tenant: str, scope: str, *, make: bool) -> bytes | None:
-        """Return the key of a scope, after storing a new one on the disk. None if there is none and `make` is False."""
+        """Return the key of a scope; make and sync a new key if missing, or return None with `make=False`."""
         place = text_bytes(tenant), text_bytes(scope)
         found = self._run_locked(partial(self._find_key, place, make=make))
         if isinstance(found, float):

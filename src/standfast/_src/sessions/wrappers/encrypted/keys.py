@@ -58,7 +58,7 @@ class SessionKeys(Protocol):
     """
 
     def key_of(self, tenant: str, scope: str, *, make: bool) -> bytes | None:
-        """Return the key: 32 random bytes, stored before they are returned. None if there is none and `make` is False.
+        """Return the key: 32 random bytes, stored before the return; None if missing and `make` is False.
 
         Raises SessionErasedError for ever once the key was destroyed.
         """

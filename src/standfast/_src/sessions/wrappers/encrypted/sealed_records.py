@@ -238,13 +238,13 @@ class Records:
 
 
 class _Order:
-    """Finds rows that stand twice, or before an earlier one of the same writer or batch."""
+    """Detector of repeated rows, and of rows in another order than their writer or batch wrote them."""
 
     def __init__(self) -> None:
         self._latest: dict[bytes, tuple[int, int]] = {}
 
     def is_broken(self, who: bytes, number: int, stamp: int) -> bool:
-        """Whether this row of that writer cannot stand behind those before it."""
+        """Return whether a row is a repeated or older one of its writer, at a later place."""
         before = self._latest.get(who)
         # A number comes again, later, where its writer rewound. What comes again as it was, or older, was put there.
         if before is not None and number <= before[0] and stamp <= before[1]:
