@@ -227,6 +227,7 @@ def test_a_pause_stores_the_input_alone_and_keeps_the_open_turn_out_of_history()
 
 
 def test_a_handoff_beside_a_waiting_call_neither_runs_nor_hides_the_pause():
+    """C3: a turn is stored whole, so its handoff waits for the outputs of its other calls."""
     run = after(started("replay"), replied(1, A, call("h", "handoff")), ApprovalNeeded("a"))
     assert run.paused
     assert due(run) == ()
@@ -353,7 +354,7 @@ def test_an_end_after_the_turn_does_not_undo_an_end_at_once():
 
 
 def test_a_stop_keeps_what_the_server_has_and_owes_it_the_outputs():
-    """D11: the server knows the calls, so their outputs are still offered, though none of them ran."""
+    """D2, D11: the server knows the calls, so their outputs are still offered, though none of them ran."""
     run = after(started("conversation"), SENT, replied(1, A), Stopped("immediate"))
     assert delta(run) == [{"type": "function_call_output", "call_id": "a", "output": DEFAULT_TEXTS.did_not_run}]
     assert due(after(run, Claimed("me"))) == (CallModel(2),)
