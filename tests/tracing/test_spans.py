@@ -35,6 +35,7 @@ from standfast import (
 )
 from standfast._src.tracing.spans import get_trace_provider
 from standfast.testing import ScriptedModel, final, function_call
+from standfast.tracing.provider import DefaultTraceProvider
 
 
 class Told:
@@ -256,3 +257,46 @@ def test_verbose_logging_prints_once_however_often_it_is_asked_for(capsys: pytes
     finally:
         logger.handlers, logger.level = before, level
         logger.setLevel(level)
+
+
+def test_a_provider_of_its_own_calls_its_processors_once_it_is_set_and_can_be_shut_down():
+    """A second provider shared the processors of the process: once set it called itself without end."""
+    kept, own = Recorded(), Recorded()
+    set_trace_processors([kept])
+    before = get_trace_provider()
+    provider = DefaultTraceProvider()
+    provider.register_processor(own)
+    try:
+        with trace("before"):
+            pass
+        set_trace_provider(provider)
+        with trace("while set"):
+            pass
+        provider.shutdown()
+    finally:
+        set_trace_provider(before)
+        with trace("afterwards"):
+            pass
+        set_trace_processors([])
+    assert own.names == ["while set"]
+    assert own.shutdowns == 1
+    assert kept.names == ["before", "afterwards"]
+
+
+class Recorded(TracingProcessor):
+    def __init__(self):
+        self.names, self.shutdowns = [], 0
+
+    def on_trace_start(self, trace):
+        self.names.append(trace.name)
+
+    def on_trace_end(self, trace): ...
+
+    def on_span_start(self, span): ...
+
+    def on_span_end(self, span): ...
+
+    def shutdown(self, timeout=None):
+        self.shutdowns += 1
+
+    def force_flush(self): ...

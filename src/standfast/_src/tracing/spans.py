@@ -34,6 +34,7 @@ from standfast._src.tracing.span_data import (
 from standfast._src.tracing.trace_records import (
     Scope,
     Span,
+    SynchronousMultiTracingProcessor,
     Trace,
     TracingProcessor,
     TSpanData,
@@ -354,17 +355,20 @@ def set_trace_processors(processors: Sequence[TracingProcessor]) -> None:
 
 
 class TraceProvider:
-    """Factory of traces and spans, with their processors. `get_trace_provider` returns the process's."""
+    """Factory of traces and spans, with their processors. `get_trace_provider` returns the process's.
+
+    The processors of another one than the process's are called once `set_trace_provider` has set it.
+    """
 
     def __init__(self) -> None:
-        self._multi_processor = processors
+        self._multi_processor = SynchronousMultiTracingProcessor()
 
     def register_processor(self, processor: TracingProcessor) -> None:
-        """Do what `add_trace_processor` does."""
+        """Add a processor for every trace and span from now on."""
         self._multi_processor.add_tracing_processor(processor)
 
     def set_processors(self, processors: list[TracingProcessor]) -> None:
-        """Do what `set_trace_processors` does."""
+        """Replace this provider's processors."""
         self._multi_processor.set_processors(processors)
 
     def gen_trace_id(self) -> str:
@@ -430,6 +434,9 @@ DefaultTraceProvider = TraceProvider
 """The SDK's name for the provider that is there without being set."""
 
 _own_provider = _provider = TraceProvider()
+_own_provider._multi_processor = processors
+_set_aside: tuple[TracingProcessor, ...] = ()
+"""Processors of the process's own provider while another one is set."""
 
 
 def get_trace_provider() -> TraceProvider:
@@ -440,14 +447,20 @@ def get_trace_provider() -> TraceProvider:
 def set_trace_provider(provider: TraceProvider) -> None:
     """Set another provider: its processors get the traces and spans of runs and programs.
 
-    Traces and spans made by the provider itself are its own; runs and `trace()` make theirs as before.
+    Traces and spans made by the provider itself are its own; runs and `trace()` make theirs as before. The first
+    provider of the process gets its processors back when it is set again.
     """
-    global _provider
-    if provider is not _provider:
-        _provider = provider
-        telling = getattr(provider, "_multi_processor", None)
-        if telling is not None:
-            processors.set_processors([telling])
+    global _provider, _set_aside
+    if provider is _provider:
+        return
+    if _provider is _own_provider:
+        _set_aside = processors.registered
+    _provider = provider
+    telling = getattr(provider, "_multi_processor", None)
+    if provider is _own_provider:
+        processors.set_processors(_set_aside)
+    elif telling is not None:
+        processors.set_processors([telling])
 
 
 class TraceCtxManager(AbstractContextManager["TraceCtxManager"]):

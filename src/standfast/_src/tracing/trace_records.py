@@ -93,6 +93,11 @@ class SynchronousMultiTracingProcessor(TracingProcessor):
     def __bool__(self) -> bool:
         return bool(self._processors)
 
+    @property
+    def registered(self) -> tuple[TracingProcessor, ...]:
+        """The processors, in the order of their calls."""
+        return self._processors
+
     def add_tracing_processor(self, tracing_processor: TracingProcessor) -> None:
         """Add a processor at the end."""
         self._processors = (*self._processors, tracing_processor)
