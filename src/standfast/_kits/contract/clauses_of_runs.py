@@ -9,9 +9,10 @@ PART_C: tuple[Clause, ...] = (
         "C1",
         "two lists",
         "Preparing input yields two lists: what the model sees, and what this turn adds to history. What a turn "
-        "adds is the new input as the caller gave it, always and whole; what a `session_input_callback` returns "
-        "is the model's view only. Stored history is never appended again, however the callback copies, reorders, "
-        "filters, repeats or rebuilds items.",
+        "adds is the new input as the caller gave it, always and whole, or as the caller's `stored_input_filter` "
+        "made it, once, before anything else saw it; what a `session_input_callback` returns is the model's view "
+        "only. Stored history is never appended again, however the callback copies, reorders, filters, repeats or "
+        "rebuilds items.",
     ),
     Clause.group(
         "C2",

@@ -71,6 +71,9 @@ class CallModelData(Generic[TContext]):
 CallModelInputFilter = Callable[[CallModelData[Any]], "ModelInputData | Awaitable[ModelInputData]"]
 """Changes what a model sees, just before it is called; the history is not touched."""
 
+StoredInputFilter = Callable[[list[Item]], "list[Item] | Awaitable[list[Item]]"]
+"""Takes copies of the items of a new input, and returns the items to store."""
+
 SessionInputCallback = Callable[[list[Item], list[Item]], "list[Item] | Awaitable[list[Item]]"]
 """From the stored history and the new input to what the model sees; what is stored does not change (C1)."""
 
@@ -237,6 +240,13 @@ class RunConfig:
     output_guardrail_blocked_message: str | OutputGuardrailBlockedMessageFormatter | None = None
     """Replacement of a tool's result that was the final output and tripped an output guardrail."""
 
+    stored_input_filter: StoredInputFilter | None = field(default=None, kw_only=True)
+    """Takes a run's new items and returns those to store in their place, once, before anything else sees them (C1).
+
+    What it leaves out is in no session, saved run or span, and no guardrail or model sees it. For an input that was
+    saved before its run (a job's, a message's) it is not called: filter that before saving it.
+    """
+
     run_id: str | None = field(default=None, kw_only=True)
     """The run's name as a writer: running again under the same name continues where it was interrupted (C12)."""
 
@@ -361,6 +371,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "group_id": _TEXT,
     "trace_metadata": (lambda value: value is None or isinstance(value, Mapping), "a dict, or None"),
     "session_input_callback": _FUNCTION,
+    "stored_input_filter": _FUNCTION,
     "call_model_input_filter": _FUNCTION,
     "tool_error_formatter": _FUNCTION,
     "output_guardrail_blocked_message": (

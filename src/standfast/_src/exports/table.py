@@ -296,6 +296,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "CallModelData",
         "CallModelInputFilter",
         "SessionInputCallback",
+        "StoredInputFilter",
         "ToolExecutionConfig",
         "ToolNotFoundBehavior",
         "ToolNameCollisionPolicy",

@@ -20,7 +20,7 @@ from standfast._src.runs.loop.run_scope import RunScope
 from standfast._src.runs.steps.run_guardrails import input_guardrails
 
 
-def create_run(scope: RunScope) -> Run:
+def create_run(scope: RunScope, run_id: str | None = None) -> Run:
     """A run before anything was read, sent or stored."""
     arguments = scope.arguments
     items = own_items(arguments.given_input)
@@ -28,7 +28,7 @@ def create_run(scope: RunScope) -> Run:
         for item in items:
             encode(item)  # what no session takes is refused now, not when tools have run and nothing can be stored
     run = begin(
-        run_id=arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
+        run_id=run_id or arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
         agent=scope.graph.key(arguments.agent),
         input_items=items,
         owner=arguments.owner,
@@ -45,6 +45,23 @@ def create_run(scope: RunScope) -> Run:
 def under_limits(run: Run, limits: UsageLimits | None) -> Run:
     """Return the run under new limits; unchanged if None (F9)."""
     return run if limits is None else evolve(run, spec=run.spec.with_limits(limits.as_data()))
+
+
+async def with_filtered_input(scope: RunScope, run: Run) -> Run:
+    """Return the fresh run with the input that `stored_input_filter` made; without a filter, the run unchanged.
+
+    The filter comes before everything else. What it removes reaches no session, saved run, guardrail, span or model.
+    """
+    chosen, arguments = scope.config.stored_input_filter, scope.arguments
+    if chosen is None or arguments.resumed is not None:
+        return run
+    with scope.enter_user_code():
+        kept = await maybe_await(chosen([copy_json(entry.item) for entry in run.ledger]))
+    _check_items("stored_input_filter", kept, "Return the list of items to store.")
+    says = kept[0].get("content") if run.spec.input_is_text and len(kept) == 1 else None
+    is_text = isinstance(says, str) and kept == ItemHelpers.input_to_new_input_list(says)
+    arguments.given_input = scope.given_input = says if is_text else [copy_json(item) for item in kept]
+    return create_run(scope, run.spec.run_id)
 
 
 def own_items(given: str | list[Item]) -> list[Item]:
@@ -90,16 +107,7 @@ async def as_shown(scope: RunScope, run: Run) -> Run:
     history, own = [*scope.history, *scope.seen.open_turns], [entry.item for entry in run.ledger]
     with scope.enter_user_code():
         seen = await maybe_await(callback([copy_json(item) for item in history], [copy_json(item) for item in own]))
-    if not isinstance(seen, list):
-        raise UserError(
-            f"session_input_callback returned {describe_type(seen)}", "Return the list of items the model sees."
-        )
-    strangers = {type(item).__name__ for item in seen if not isinstance(item, dict)}
-    if strangers:
-        raise UserError(
-            f"session_input_callback returned a list with {', '.join(sorted(strangers))} in it",
-            "Every item the model sees is a dict in the Responses input format.",
-        )
+    _check_items("session_input_callback", seen, "Return the list of items the model sees.")
     base = scope.shown_base = [copy_json(item) for item in without_more_copies(seen, [*history, *own])]
     return evolve(run, views=Log([View(tuple(_without_open_turns(scope, base)), len(own))]))
 
@@ -114,3 +122,15 @@ def _without_open_turns(scope: RunScope, base: list[Item]) -> list[Item]:
         else:
             kept.append(item)
     return kept
+
+
+def _check_items(name: str, returned: object, remedy: str) -> None:
+    """Raise UserError unless a function of the caller returned a list of dicts."""
+    if not isinstance(returned, list):
+        raise UserError(f"{name} returned {describe_type(returned)}", remedy)
+    strangers = {type(item).__name__ for item in returned if not isinstance(item, dict)}
+    if strangers:
+        raise UserError(
+            f"{name} returned a list with {', '.join(sorted(strangers))} in it",
+            "Every item is a dict in the Responses input format.",
+        )

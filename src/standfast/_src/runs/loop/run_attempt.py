@@ -22,7 +22,7 @@ from standfast._src.runs.engine.events import Append, CallModel, Conclude, Effec
 from standfast._src.runs.engine.run import Run
 from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.runs.loop import active_runs
-from standfast._src.runs.loop.initial_run import create_run, under_limits
+from standfast._src.runs.loop.initial_run import create_run, under_limits, with_filtered_input
 from standfast._src.runs.loop.loop import Loop, handed_over_error
 from standfast._src.runs.loop.result import RunResultBase
 from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
@@ -125,8 +125,9 @@ class RunAttempt:
 
     async def _run_traced(self) -> None:
         scope, start = self.scope, self.scope.graph.start
-        given = {"run_id": self.run.spec.run_id, "owner": self.arguments.owner, "given": scope.given_input}
         try:
+            await self._filter_input()
+            given = {"run_id": self.run.spec.run_id, "owner": self.arguments.owner, "given": scope.given_input}
             with scope.span("run", start.name, agent=start, **given) as span:
                 first: BaseException | None = None
                 try:
@@ -150,6 +151,13 @@ class RunAttempt:
                 "code of the application raised StopAsyncIteration in this run",
                 "Catch it where `anext` is called, or give `anext` a default.",
             ) from error
+
+    async def _filter_input(self) -> None:
+        try:
+            self.loop.state = await with_filtered_input(self.scope, self.run)
+        except BaseException as error:
+            await self._give_back(error)
+            raise
 
     async def _run_until_idle(self) -> None:
         scope = self.scope
