@@ -227,8 +227,9 @@ if TYPE_CHECKING:
     from ._src.runs.api.runner import Runner
     from ._src.runs.api.websocket_session import ResponsesWebSocketSession, responses_websocket_session
     from ._src.runs.engine.run_store import LogTail, RunStore, RunSummary, SavedRun
-    from ._src.runs.loop.result import RunResult, RunResultStreaming
+    from ._src.runs.loop.result import RunResult
     from ._src.runs.loop.run_scope import AgentToolInvocation, UnfinishedRun
+    from ._src.runs.loop.streamed_result import RunResultStreaming
     from ._src.runs.recovery.recover import RecoveredRun, RecoveryReport
     from ._src.runs.recovery.run_updates import (
         CallBegan,

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.runs.loop.result import RunResult, RunResultBase, RunResultStreaming
+    from ._src.runs.loop.made_results import QueueCompleteSentinel
+    from ._src.runs.loop.result import RunResult, RunResultBase
     from ._src.runs.loop.run_scope import AgentToolInvocation
+    from ._src.runs.loop.streamed_result import RunResultStreaming
 
-__all__ = ["AgentToolInvocation", "RunResult", "RunResultBase", "RunResultStreaming"]
+__all__ = ["AgentToolInvocation", "QueueCompleteSentinel", "RunResult", "RunResultBase", "RunResultStreaming"]
 __getattr__, __dir__ = lazy(__name__)

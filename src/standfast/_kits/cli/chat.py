@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from standfast._src.agents.run_config import RunConfig
     from standfast._src.items.stream_events import StreamEvent
     from standfast._src.runs.api.run_state import RunState
-    from standfast._src.runs.loop.result import RunResultStreaming
+    from standfast._src.runs.loop.streamed_result import RunResultStreaming
     from standfast._src.sessions.client.stored_session import StoredSession
 
 P = ParamSpec("P")

@@ -82,6 +82,7 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "generate_func_documentation",
     ),
     "_src.runs.loop.result": ("RunResultBase",),
+    "_src.runs.loop.made_results": ("QueueCompleteSentinel",),
     "_src.agents.visualization": (
         "draw_graph",
         "get_all_edges",

@@ -32,7 +32,7 @@ DOORS: dict[str, str] = {
     "RunContextWrapper RunOptions RunState Runner ToolErrorFormatter ToolErrorFormatterArgs "
     "ToolExecutionConfig ToolNameCollisionPolicy ToolNotFoundBehavior get_default_agent_runner "
     "set_default_agent_runner",
-    "result": "AgentToolInvocation RunResult RunResultBase RunResultStreaming",
+    "result": "AgentToolInvocation QueueCompleteSentinel RunResult RunResultBase RunResultStreaming",
     "prompts": "DynamicPromptFunction GenerateDynamicPromptData Prompt PromptUtil",
     "models.openai_responses": "ConvertedTools Converter OpenAIResponsesModel OpenAIResponsesWSModel "
     "OpenAIResponsesWebSocketOptions ResponsesWebSocketError _HEADERS_OVERRIDE",

@@ -8,10 +8,11 @@ from typing import Literal, NotRequired, TypedDict
 from standfast._src.base.errors import InvalidSettingError
 from standfast._src.base.json_values import Item
 from standfast._src.items.fields import read
+from standfast._src.items.pydantic_methods import PydanticMethods
 
 
 @dataclass(kw_only=True)
-class ToolOutputText:
+class ToolOutputText(PydanticMethods):
     """Text for the model, as a part of a tool's output."""
 
     type: Literal["text"] = "text"
@@ -26,7 +27,7 @@ class ToolOutputTextDict(TypedDict):
 
 
 @dataclass(kw_only=True)
-class ToolOutputImage:
+class ToolOutputImage(PydanticMethods):
     """An image for the model, by URL (a data URL too) or by the id of an uploaded file."""
 
     type: Literal["image"] = "image"
@@ -49,7 +50,7 @@ class ToolOutputImageDict(TypedDict):
 
 
 @dataclass(kw_only=True)
-class ToolOutputFileContent:
+class ToolOutputFileContent(PydanticMethods):
     """A file for the model: its data in base64, a URL, or the id of an uploaded file."""
 
     type: Literal["file"] = "file"

@@ -28,7 +28,8 @@ from standfast._src.sessions.backends.memory.memory_session import InMemorySessi
 if TYPE_CHECKING:
     from standfast._src.agents.agent import Agent
     from standfast._src.items.items import RunItem
-    from standfast._src.runs.loop.result import RunResultBase, RunResultStreaming
+    from standfast._src.runs.loop.result import RunResultBase
+    from standfast._src.runs.loop.streamed_result import RunResultStreaming
     from standfast._src.sessions.protocol import Session
 
 Kind = Literal["saved", "adopted", "plain"]

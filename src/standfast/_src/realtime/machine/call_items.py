@@ -1,8 +1,8 @@
 """Items of a voice conversation for an application, with the SDK's names and fields.
 
 The SDK makes them with pydantic, which no pure layer here needs for anything else. The usual operations of programs
-(attributes, `model_dump`, `model_copy`, `model_validate`, equality, unknown fields) work here with sixty lines. Items
-are never changed in place: an update is a new item.
+(attributes, `model_dump`, `model_copy`, `model_validate`, equality, unknown fields) work here with sixty lines, and
+pydantic takes them as fields of models. Items are never changed in place: an update is a new item.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import inspect
 from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
 from standfast._src.base.type_names import describe_type
+from standfast._src.items.pydantic_methods import PydanticMethods, schema_of_fields
 
 
 @dataclass_transform(kw_only_default=True, eq_default=True)
-class Record:
+class Record(PydanticMethods):
     """A typed JSON object: known fields with defaults, unknown fields kept."""
 
     _defaults: ClassVar[dict[str, Any]] = {}
@@ -33,6 +34,10 @@ class Record:
         self.__dict__.update(self._defaults)
         self.__dict__.update(fields)
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source_type: Any, handler: Any) -> Any:
+        return schema_of_fields(cls, cls._defaults, lambda item: item.model_dump(), handler)
+
     def model_dump(self, *, exclude_none: bool = False, mode: str = "python", **_: object) -> dict[str, Any]:
         """Return the item and its parts as a JSON object."""
         return {
@@ -41,12 +46,8 @@ class Record:
             if not (exclude_none and value is None)
         }
 
-    def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> Self:
-        """The same item with some fields changed."""
-        return type(self)(**{**self.__dict__, **(update or {})})
-
     @classmethod
-    def model_validate(cls, value: Any) -> Self:
+    def model_validate(cls, value: Any, **options: Any) -> Self:
         """Build an item from a JSON object; return an item of this class unchanged."""
         if isinstance(value, cls):
             return value

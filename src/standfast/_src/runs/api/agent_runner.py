@@ -22,9 +22,10 @@ from standfast._src.base.json_values import Item
 from standfast._src.runs.api.arguments import StartOptions, check_agent, check_key, start
 from standfast._src.runs.api.run_state import RunState
 from standfast._src.runs.loop.event_queue import EventQueue
-from standfast._src.runs.loop.result import RunResult, RunResultStreaming
+from standfast._src.runs.loop.result import RunResult
 from standfast._src.runs.loop.run_attempt import RunAttempt
 from standfast._src.runs.loop.run_scope import ResumedRun
+from standfast._src.runs.loop.streamed_result import RunResultStreaming
 from standfast._src.runs.loop.thread_loop import run_on_thread_loop
 
 
@@ -113,7 +114,7 @@ def start_streamed(
     """Start an attempt in the background and return its result."""
     events = EventQueue()
     attempt = start(agent, given, options, events=events, resumed=resumed)
-    result = RunResultStreaming(attempt, events, partial(state_of, attempt))
+    result = RunResultStreaming.watched(attempt, events, partial(state_of, attempt))
     result._start(partial(execute_attempt, attempt, given))
     return result
 
@@ -150,7 +151,7 @@ async def execute_attempt(attempt: RunAttempt, given: str | list[Item] | RunStat
             if attempt.is_open:  # the same object, resumed again, goes on from here
                 run, revision, scope = attempt.run, attempt.revision, attempt.scope
                 state._saved = replace(state._saved, run=run, revision=revision, scope=scope)
-    return RunResult(attempt, partial(state_of, attempt))
+    return RunResult.of(attempt, partial(state_of, attempt))
 
 
 def state_of(attempt: RunAttempt) -> RunState[Any]:

@@ -36,9 +36,10 @@ from standfast._src.runs.engine.run import Owner
 from standfast._src.runs.engine.run_store import RunStore, RunSummary
 from standfast._src.runs.loop.active_runs import HAND_OVER_S, hand_over_all
 from standfast._src.runs.loop.conversation_owner import owner_of, owner_on_resume
-from standfast._src.runs.loop.result import RunResult, RunResultStreaming
+from standfast._src.runs.loop.result import RunResult
 from standfast._src.runs.loop.run_attempt import RunAttempt
 from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments
+from standfast._src.runs.loop.streamed_result import RunResultStreaming
 from standfast._src.runs.persistence.pending_items import unsent_items
 from standfast._src.runs.persistence.resume_checks import refuse_to_delete
 from standfast._src.runs.persistence.session_lock import run_store_of
@@ -334,7 +335,7 @@ class Runner:
         owner = owner_of(session if ending_of(saved) is not None else None, None, None, False)
         attempt = _attempt_without_model(starting_agent, wrapper_of(context), store, owner, session)
         await attempt.look_at(saved)
-        return RunResult(attempt, partial(state_of, attempt))
+        return RunResult.of(attempt, partial(state_of, attempt))
 
     @classmethod
     def watch(

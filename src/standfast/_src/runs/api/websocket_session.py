@@ -14,7 +14,8 @@ from standfast._src.base.json_values import Item
 from standfast._src.exports.lazy import edge
 from standfast._src.runs.api.run_state import RunState
 from standfast._src.runs.api.runner import Runner
-from standfast._src.runs.loop.result import RunResult, RunResultStreaming
+from standfast._src.runs.loop.result import RunResult
+from standfast._src.runs.loop.streamed_result import RunResultStreaming
 
 
 @dataclass(frozen=True)

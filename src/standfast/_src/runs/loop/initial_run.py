@@ -58,9 +58,11 @@ async def with_filtered_input(scope: RunScope, run: Run) -> Run:
     with scope.enter_user_code():
         kept = await maybe_await(chosen([copy_json(entry.item) for entry in run.ledger]))
     _check_items("stored_input_filter", kept, "Return the list of items to store.")
+    given: str | list[Item] = [copy_json(item) for item in kept]
     says = kept[0].get("content") if run.spec.input_is_text and len(kept) == 1 else None
-    is_text = isinstance(says, str) and kept == ItemHelpers.input_to_new_input_list(says)
-    arguments.given_input = scope.given_input = says if is_text else [copy_json(item) for item in kept]
+    if isinstance(says, str) and kept == ItemHelpers.input_to_new_input_list(says):
+        given = says
+    arguments.given_input = scope.given_input = given
     return create_run(scope, run.spec.run_id)
 
 

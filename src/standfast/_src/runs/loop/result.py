@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from collections.abc import Callable
+from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 
 from standfast._src.agents.agent import Agent
 from standfast._src.agents.context import RunContextWrapper, TState
@@ -14,10 +13,15 @@ from standfast._src.base.json_values import Item, copy_json
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import omit_reasoning_id, prune
 from standfast._src.items.items import ItemHelpers, ModelResponse, RunItem, ToolApprovalItem, ToolOrigin
-from standfast._src.items.stream_events import StreamEvent
 from standfast._src.runs.engine.request import view_items
 from standfast._src.runs.engine.run import Call, Run, View, evolve
-from standfast._src.runs.loop.event_queue import EventQueue
+from standfast._src.runs.loop.made_results import (
+    COMMON,
+    MadeRun,
+    ResultFields,
+    Source,
+    check_private,
+)
 from standfast._src.runs.loop.run_scope import AgentToolInvocation, RunScope, StartedRun, UnfinishedRun
 from standfast._src.runs.persistence.pending_items import unsent_items
 
@@ -91,13 +95,43 @@ class Editable(Generic[V]):
 class RunResultBase(Generic[TState]):
     """Attributes common to both kinds of result; generic in the type of the state returned by `to_state`."""
 
-    def __init__(self, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> None:
+    _attempt: StartedRun
+
+    @classmethod
+    def of(cls, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> Self:
+        """Return the result of a run."""
+        result = cls.__new__(cls)
+        result._attach(attempt, state_of)
+        return result
+
+    def _attach(self, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> None:
         self._attempt, self._scope = attempt, attempt.scope
         self._state_of = state_of
         self.max_turns = attempt.scope.arguments.max_turns
         self._items: list[RunItem] | None = None
         self._made: tuple[RunItem, ...] = ()
         self._released: Any = None
+
+    def _take(self, source: Source | None, made: Callable[[], StartedRun], values: dict[str, Any]) -> None:
+        """Become a result with these values: a copy of `source`, or one of a run that `made` makes."""
+        if source is None:
+            self._attach(made())
+        else:
+            vars(self).update(vars(source.result))
+        for name, value in values.items():
+            known = self if source is None else source.result
+            if source is None or getattr(known, name) != value:
+                vars(self)[name] = value
+
+    @property
+    def _source(self) -> Source:  # read by dataclasses.replace
+        return Source(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source_type: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
 
     @property
     def _run(self) -> Run:
@@ -157,7 +191,7 @@ class RunResultBase(Generic[TState]):
             return None
         return self._scope.final_output
 
-    @property
+    @Editable
     def interruptions(self) -> list[ToolApprovalItem]:
         """Tool calls waiting for approval."""
         return interruptions_of(self._run, self._scope)
@@ -244,7 +278,10 @@ class RunResultBase(Generic[TState]):
     def to_state(self) -> TState:
         """Return the run as a `RunState`, to approve, save and resume. Each returned state is independent."""
         if self._state_of is None:
-            raise StandfastError("a nested run is saved with its parent", "Take the outer result's state.")
+            raise StandfastError(
+                "a nested run is saved with its parent, and a result that a program made has none to save",
+                "Take the outer result's state.",
+            )
         return self._state_of()
 
     def to_input_list(self, *, mode: InputListMode = "preserve_all") -> list[Item]:
@@ -327,154 +364,34 @@ class RunResultBase(Generic[TState]):
 
 
 class RunResult(RunResultBase[TState]):
-    """Result of a run."""
+    """Result of a run. A program can make one for its tests, with the fields of the SDK's."""
 
-
-class RunResultStreaming(RunResultBase[TState]):
-    """Result of a run in the background, for watching its events."""
+    __dataclass_fields__ = ResultFields.__dataclass_fields__  # so that dataclasses.replace gives an edited copy
 
     def __init__(
         self,
-        attempt: StartedRun,
-        events: EventQueue,
-        state_of: Callable[[], TState] | None = None,
+        input: str | list[Item],
+        new_items: list[RunItem],
+        raw_responses: list[ModelResponse],
+        final_output: Any,
+        input_guardrail_results: list[Any],
+        output_guardrail_results: list[Any],
+        tool_input_guardrail_results: list[Any],
+        tool_output_guardrail_results: list[Any],
+        context_wrapper: RunContextWrapper[Any],
+        _last_agent: Agent[Any],
+        *,
+        max_turns: int | None = 10,
+        interruptions: list[ToolApprovalItem] | None = None,
+        _source: Source | None = None,
+        **private: Any,
     ) -> None:
-        super().__init__(attempt, state_of)
-        self._events = events
-        self._task: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
-        self._cut = self._is_settled = False
-        self._watcher: Callable[[], _Events | None] = lambda: None
-        self._is_withheld = False
-        self.trace: Any = None
-
-    @Editable
-    def new_items(self) -> list[RunItem]:
-        """Every item of this run so far."""
-        if not self._is_settled:
-            self._items = None
-            self._is_settled = self.is_complete
-        return RunResultBase.new_items.read(self)
-
-    @Editable
-    def final_output(self) -> Any:
-        """Return the final output. None before the end, or after a cancellation by a watcher before the last event.
-
-        The turn of a run that had ended by then stays stored and in `new_items`.
-        """
-        return None if self._is_withheld else RunResultBase.final_output.read(self)
+        check_private(private)
+        given = locals()
+        values = {name: given[name] for name in COMMON} | {"interruptions": interruptions or []}
+        self._take(_source, lambda: MadeRun(_last_agent, input, context_wrapper, max_turns), values)
+        self.max_turns = max_turns
 
     @property
-    def is_complete(self) -> bool:
-        """True once no further event can follow."""
-        return self._cut or self._events.ended
-
-    @property
-    def current_agent(self) -> Agent[Any]:
-        """Agent of the present turn."""
+    def _last_agent(self) -> Agent[Any]:  # read by dataclasses.replace
         return self.last_agent
-
-    @property
-    def current_turn(self) -> int:
-        """Number of turns so far."""
-        return self._run.progress.turns
-
-    @property
-    def run_loop_task(self) -> asyncio.Task[None] | None:
-        """Task that drives the run."""
-        return self._task
-
-    @property
-    def run_loop_exception(self) -> BaseException | None:
-        """Error of the run, if it failed."""
-        return self._error
-
-    def cancel(self, mode: Literal["immediate", "after_turn"] = "immediate") -> None:
-        """Stop the run: at once, or once the turn under way is finished and stored."""
-        if mode == "after_turn":
-            self._attempt.loop.stop_after_turn()
-        elif mode == "immediate":
-            self._cut = True
-            has_ended = self._events.ended
-            # A run is ahead of the watcher: an output after the last event seen is not an answer for the watcher.
-            watcher = self._watcher()
-            self._is_withheld |= not has_ended or (watcher is not None and not watcher.has_left)
-            self._events.discard()  # of a run that has ended too: whoever cancels wants no more of it
-            if not has_ended and not self._attempt.loop.stop_now() and self._task is not None:
-                self._task.cancel()  # it is still waiting for its session or reading it
-        else:
-            raise InvalidSettingError(f"{mode!r} is no way to cancel", "Choose 'immediate' or 'after_turn'.")
-
-    def stream_events(self) -> AsyncIterator[StreamEvent]:
-        """Return the events of the run as an iterator, which raises the run's error. Leaving the iteration does not
-        stop the run.
-        """
-        events = _Events(self)
-        self._watcher = weakref.ref(events)
-        return events
-
-    async def _next_event(self) -> StreamEvent:
-        if not self._cut:
-            try:
-                event = await self._events.next()
-            except asyncio.CancelledError:
-                self.cancel()  # whoever stops waiting for a run in this way wants it stopped
-                raise
-            if event is not None and not self._cut:
-                return event
-        if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task])
-        if self._error is not None and not self._cut:
-            raise self._error
-        raise StopAsyncIteration
-
-    def _start(self, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
-        """Drive the run with `work` in a task, and notify the watcher of the task's end, even if the task never ran."""
-        self._task = asyncio.get_running_loop().create_task(self._drive_to_the_end(work))
-        self._task.add_done_callback(self._note_end)
-        return self._task
-
-    def _note_end(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            task.exception()  # heard: whoever watches gets it, and asyncio need not report it
-        if not self._events.ended:
-            self._error = asyncio.CancelledError("the run was cancelled before it began")
-            self._events.end()
-
-    async def _drive_to_the_end(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Drive to the end and let the watcher know. What ended the run is raised by the task and by the iteration."""
-        try:
-            await work()
-        except asyncio.CancelledError as error:
-            if not self._cut:
-                self._error = error
-                raise
-        except BaseException as error:
-            self._error = error  # for whoever watches; and raised, for whoever awaits the task
-            raise
-        finally:
-            self._events.end()
-
-
-class _Events:
-    """An iteration over a run's events. Not a generator: leaving or dropping it must stop nothing."""
-
-    def __init__(self, result: RunResultStreaming) -> None:
-        self._result, self._shown = result, result._events.events
-        self.has_left = False
-
-    def __aiter__(self) -> _Events:
-        return self
-
-    async def __anext__(self) -> StreamEvent:
-        if self._shown and not self._result._cut:
-            return self._shown.popleft()  # the fast path: nothing to wait for
-        try:
-            return await self._result._next_event()
-        except BaseException:
-            self.has_left = True
-            raise
-
-    async def aclose(self) -> None:
-        """Stop watching; the run continues."""
-        self.has_left = True

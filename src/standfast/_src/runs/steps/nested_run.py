@@ -21,7 +21,7 @@ from standfast._src.runs.engine.run import Call, Owner, Run, evolve
 from standfast._src.runs.loop.conversation_owner import owner_of_tool, owner_on_resume
 from standfast._src.runs.loop.event_queue import EventQueue
 from standfast._src.runs.loop.loop import Children
-from standfast._src.runs.loop.result import RunResult, RunResultBase, RunResultStreaming
+from standfast._src.runs.loop.result import RunResult, RunResultBase
 from standfast._src.runs.loop.run_scope import (
     AgentToolInvocation,
     ResumedRun,
@@ -30,6 +30,7 @@ from standfast._src.runs.loop.run_scope import (
     RunScope,
     StartedRun,
 )
+from standfast._src.runs.loop.streamed_result import RunResultStreaming
 from standfast._src.runs.persistence.deadlock_detection import enclosing_runs, waiting_for
 from standfast._src.sessions.foreign.turn_lock import ProcessLease, TurnLock
 from standfast._src.tools.tool_call import OwnerFailed
@@ -221,8 +222,8 @@ async def result_of(child: StartedRun, request: AgentToolRun) -> RunResultBase:
     events = child.scope.events
     if events is None:
         await child.execute()
-        return RunResult(child)
-    result = RunResultStreaming(child, events)
+        return RunResult.of(child)
+    result = RunResultStreaming.watched(child, events)
     task = result._start(child.execute)
     assert request.tool.on_stream is not None
     try:
