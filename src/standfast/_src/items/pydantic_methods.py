@@ -1,4 +1,6 @@
-"""pydantic's methods for classes that are pydantic models in the SDK, without pydantic before one of them is called."""
+"""Methods of pydantic models, for classes with a pydantic model as counterpart in the SDK.
+
+The methods import pydantic at the first call."""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return _made_adapter(cls)
+    return _build_adapter(cls)
 
 
 @cache
-def _made_adapter(cls: Any) -> TypeAdapter[Any]:
+def _build_adapter(cls: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(cls)
@@ -56,12 +58,12 @@ class PydanticMethods:
         return _adapter(cls).json_schema(**options)
 
 
-def schema_of_fields(
+def build_schema(
     cls: type[Any], defaults: Mapping[str, Any], dump: Callable[[Any], dict[str, Any]], handler: Any
 ) -> CoreSchema:
-    """Return pydantic's schema of a class with typed fields that keeps unknown fields.
+    """Build the pydantic schema of a class with typed fields and room for unknown fields.
 
-    pydantic reads and checks the fields as those of a model, and the object is made of what it read.
+    pydantic reads and checks the fields with a model of the same fields, and the values make the object.
     """
     from pydantic import ConfigDict, create_model
     from pydantic_core import core_schema

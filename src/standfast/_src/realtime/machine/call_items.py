@@ -11,7 +11,7 @@ import inspect
 from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
 from standfast._src.base.type_names import describe_type
-from standfast._src.items.pydantic_methods import PydanticMethods, schema_of_fields
+from standfast._src.items.pydantic_methods import PydanticMethods, build_schema
 
 
 @dataclass_transform(kw_only_default=True, eq_default=True)
@@ -36,7 +36,7 @@ class Record(PydanticMethods):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source_type: Any, handler: Any) -> Any:
-        return schema_of_fields(cls, cls._defaults, lambda item: item.model_dump(), handler)
+        return build_schema(cls, cls._defaults, lambda item: item.model_dump(), handler)
 
     def model_dump(self, *, exclude_none: bool = False, mode: str = "python", **_: object) -> dict[str, Any]:
         """Return the item and its parts as a JSON object."""

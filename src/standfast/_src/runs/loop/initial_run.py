@@ -48,9 +48,9 @@ def under_limits(run: Run, limits: UsageLimits | None) -> Run:
 
 
 async def with_filtered_input(scope: RunScope, run: Run) -> Run:
-    """Return the fresh run with the input that `stored_input_filter` made; without a filter, the run unchanged.
+    """Return the fresh run with the input made by `stored_input_filter`; without a filter, the run unchanged.
 
-    The filter comes before everything else. What it removes reaches no session, saved run, guardrail, span or model.
+    The filter comes before all other code. Removed content reaches no session, saved run, guardrail, span or model.
     """
     chosen, arguments = scope.config.stored_input_filter, scope.arguments
     if chosen is None or arguments.resumed is not None:

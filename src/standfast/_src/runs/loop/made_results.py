@@ -1,7 +1,7 @@
-"""Results that a program makes itself, as its tests do: the fields of the SDK's dataclasses, and a run that never ran.
+"""Results made by a program, usually by a test: fields of the SDK's dataclasses, and the run behind a made result.
 
-A result reads what it shows from a run. A made one has the given values, and a run of the given input and agent behind
-them, so that everything else that can be asked of a result has an answer.
+A result shows a run. A made result shows the given values. The run behind a made result has the given input and agent,
+never started, and answers for all other attributes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ COMMON = ("input", "new_items", "raw_responses", "final_output", "input_guardrai
 
 
 class QueueCompleteSentinel:
-    """End of the events in a made result's queue."""
+    """End marker in the queue of events of a made result."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The result that `dataclasses.replace` copies."""
+    """Result to be copied by `dataclasses.replace`."""
 
     result: Any
 
@@ -86,7 +86,7 @@ class StreamedResultFields:
 
 
 class MadeRun:
-    """Run behind a made result: it has an input and an agent, and has ended. It can be neither started nor stopped."""
+    """Run behind a made result: ended, with an input and an agent. Starting or stopping raises an error."""
 
     loop: Loop  # not set: nothing drives this run
 
@@ -122,14 +122,14 @@ class MadeRun:
         raise _never_ran()
 
 
-def given_queue(private: dict[str, Any]) -> asyncio.Queue[Any]:
-    """Return the queue of events that a program gave under the SDK's private name, or a new one."""
+def take_queue(private: dict[str, Any]) -> asyncio.Queue[Any]:
+    """Return the queue of events given under the SDK's private name, or a new queue."""
     queue = private.get("_event_queue")
     return queue if isinstance(queue, asyncio.Queue) else asyncio.Queue()
 
 
 def check_private(private: dict[str, Any]) -> None:
-    """Raise TypeError for an argument that is neither a field of the SDK's result nor one of its private ones."""
+    """Raise TypeError for an argument without a place in the SDK's constructor; private arguments are ignored."""
     unknown = [name for name in private if not name.startswith("_")]
     if unknown:
         raise SettingTypeError(f"a result has no {', '.join(unknown)}", "Give the fields of the SDK's result.")

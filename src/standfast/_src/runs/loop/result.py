@@ -98,7 +98,7 @@ class RunResultBase(Generic[TState]):
     _attempt: StartedRun
 
     @classmethod
-    def of(cls, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> Self:
+    def wrap(cls, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> Self:
         """Return the result of a run."""
         result = cls.__new__(cls)
         result._attach(attempt, state_of)
@@ -113,7 +113,7 @@ class RunResultBase(Generic[TState]):
         self._released: Any = None
 
     def _take(self, source: Source | None, made: Callable[[], StartedRun], values: dict[str, Any]) -> None:
-        """Become a result with these values: a copy of `source`, or one of a run that `made` makes."""
+        """Set the values of a result made by the program: a copy of `source`, or a new result."""
         if source is None:
             self._attach(made())
         else:
@@ -364,7 +364,7 @@ class RunResultBase(Generic[TState]):
 
 
 class RunResult(RunResultBase[TState]):
-    """Result of a run. A program can make one for its tests, with the fields of the SDK's."""
+    """Result of a run. Programs build results for tests with the fields of the SDK."""
 
     __dataclass_fields__ = ResultFields.__dataclass_fields__  # so that dataclasses.replace gives an edited copy
 

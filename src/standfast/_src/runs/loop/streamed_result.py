@@ -21,18 +21,18 @@ from standfast._src.runs.loop.made_results import (
     Source,
     StreamedResultFields,
     check_private,
-    given_queue,
+    take_queue,
 )
 from standfast._src.runs.loop.result import Editable, RunResultBase
 from standfast._src.runs.loop.run_scope import StartedRun
 
 
 class RunResultStreaming(RunResultBase[TState]):
-    """Result of a run in the background, for watching its events. A program can make one for its tests."""
+    """Result of a run in the background, with the events of the run. Programs build results for tests."""
 
     __dataclass_fields__ = StreamedResultFields.__dataclass_fields__
     _event_queue: asyncio.Queue[Any] | None = None
-    """Queue of a made result, under the SDK's name; None for the result of a run."""
+    """Events of a result made by the program, under the SDK's name; None for the result of a run."""
     _error: BaseException | None
     trace: Any
 
@@ -65,15 +65,15 @@ class RunResultStreaming(RunResultBase[TState]):
         self._take(_source, lambda: MadeRun(current_agent, input, context_wrapper, max_turns, current_turn), values)
         self.max_turns, self.trace = max_turns, trace
         if _source is None:
-            self._event_queue = given_queue(private)
+            self._event_queue = take_queue(private)
             self._error = private.get("_stored_exception")
 
     @classmethod
-    def watched(
+    def wrap_stream(
         cls, attempt: StartedRun, events: EventQueue, state_of: Callable[[], TState] | None = None
     ) -> RunResultStreaming[TState]:
-        """Return the result of a run that shows its events in `events`."""
-        result = cls.of(attempt, state_of)
+        """Return the result of a run with a queue of events."""
+        result = cls.wrap(attempt, state_of)
         result._events = events
         return result
 
@@ -89,7 +89,7 @@ class RunResultStreaming(RunResultBase[TState]):
 
     @property
     def _stored_exception(self) -> BaseException | None:
-        """Error of the run, under the SDK's name, which doubles of tests set."""
+        """Error of the run, under the SDK's name, for test doubles."""
         return self._error
 
     @_stored_exception.setter
@@ -161,13 +161,13 @@ class RunResultStreaming(RunResultBase[TState]):
         stop the run.
         """
         if self._event_queue is not None:
-            return self._given_events(self._event_queue)
+            return self._iterate_queue(self._event_queue)
         events = _Events(self)
         self._watcher = weakref.ref(events)
         return events
 
-    async def _given_events(self, queue: asyncio.Queue[Any]) -> AsyncIterator[StreamEvent]:
-        """Yield the events of a made result's queue up to its end, and raise its error."""
+    async def _iterate_queue(self, queue: asyncio.Queue[Any]) -> AsyncIterator[StreamEvent]:
+        """Yield the events in the queue of a result made by the program; raise the error of the result at the end."""
         while self._error is None and not (self.is_complete and queue.empty()):
             event = await queue.get()
             if isinstance(event, QueueCompleteSentinel):
