@@ -244,6 +244,7 @@ PRIVATES_OF_OTHERS = {
     "_SubParsersAction": "argparse",
     "_build_prefixed_tool_name_overrides": "the OpenAI Agents SDK, compared with",
     "_HEADERS_OVERRIDE": "the OpenAI Agents SDK, whose name packages import",
+    "_event_queue": "the OpenAI Agents SDK, into which test doubles of results put their events",
     "_multi_processor": "the OpenAI Agents SDK, whose name tracers reach for",
     "_processors": "the OpenAI Agents SDK, whose name tracers reach for",
     "_default_openai_key": "the OpenAI Agents SDK, which has no way to take it back",

@@ -62,7 +62,7 @@ KITS = "_kits.conformance _kits.contract _kits.testing _kits.operators _kits.wor
 # What the layers may use from outside: the JSON library on the ground, schemas for tools and output types in the parts.
 LIBRARIES: dict[int, set[str]] = {
     0: {"msgspec"},
-    1: {"msgspec"},
+    1: {"msgspec", "pydantic", "pydantic_core"},  # for programs that put items into models, when they do
     2: {"msgspec"},
     EDGE_GROUND: {"msgspec"},  # only for its plain records, which the garbage collector need not look at
     3: {"msgspec", "pydantic", "pydantic_core", "typing_extensions"},  # the last for type checkers only

@@ -114,7 +114,7 @@ def start_streamed(
     """Start an attempt in the background and return its result."""
     events = EventQueue()
     attempt = start(agent, given, options, events=events, resumed=resumed)
-    result = RunResultStreaming.wrap_stream(attempt, events, partial(state_of, attempt))
+    result = RunResultStreaming._wrap_stream(attempt, events, partial(state_of, attempt))
     result._start(partial(execute_attempt, attempt, given))
     return result
 
@@ -151,7 +151,7 @@ async def execute_attempt(attempt: RunAttempt, given: str | list[Item] | RunStat
             if attempt.is_open:  # the same object, resumed again, goes on from here
                 run, revision, scope = attempt.run, attempt.revision, attempt.scope
                 state._saved = replace(state._saved, run=run, revision=revision, scope=scope)
-    return RunResult.wrap(attempt, partial(state_of, attempt))
+    return RunResult._wrap(attempt, partial(state_of, attempt))
 
 
 def state_of(attempt: RunAttempt) -> RunState[Any]:

@@ -335,7 +335,7 @@ class Runner:
         owner = owner_of(session if ending_of(saved) is not None else None, None, None, False)
         attempt = _attempt_without_model(starting_agent, wrapper_of(context), store, owner, session)
         await attempt.look_at(saved)
-        return RunResult.wrap(attempt, partial(state_of, attempt))
+        return RunResult._wrap(attempt, partial(state_of, attempt))
 
     @classmethod
     def watch(

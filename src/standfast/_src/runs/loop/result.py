@@ -98,7 +98,7 @@ class RunResultBase(Generic[TState]):
     _attempt: StartedRun
 
     @classmethod
-    def wrap(cls, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> Self:
+    def _wrap(cls, attempt: StartedRun, state_of: Callable[[], TState] | None = None) -> Self:
         """Return the result of a run."""
         result = cls.__new__(cls)
         result._attach(attempt, state_of)
@@ -129,9 +129,7 @@ class RunResultBase(Generic[TState]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source_type: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.is_instance_schema(cls)
+        return {"type": "is-instance", "cls": cls}
 
     @property
     def _run(self) -> Run:

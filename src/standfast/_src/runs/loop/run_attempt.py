@@ -290,7 +290,7 @@ class RunAttempt:
 
     def details(self) -> RunErrorDetails:
         """Return the run's details so far, to attach to an error."""
-        result, scope = RunResultBase.wrap(self), self.scope
+        result, scope = RunResultBase._wrap(self), self.scope
         return RunErrorDetails(
             input=scope.given_input,
             new_items=result.new_items,

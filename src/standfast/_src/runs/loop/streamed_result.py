@@ -69,11 +69,11 @@ class RunResultStreaming(RunResultBase[TState]):
             self._error = private.get("_stored_exception")
 
     @classmethod
-    def wrap_stream(
+    def _wrap_stream(
         cls, attempt: StartedRun, events: EventQueue, state_of: Callable[[], TState] | None = None
     ) -> RunResultStreaming[TState]:
         """Return the result of a run with a queue of events."""
-        result = cls.wrap(attempt, state_of)
+        result = cls._wrap(attempt, state_of)
         result._events = events
         return result
 

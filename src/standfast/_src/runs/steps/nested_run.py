@@ -222,8 +222,8 @@ async def result_of(child: StartedRun, request: AgentToolRun) -> RunResultBase:
     events = child.scope.events
     if events is None:
         await child.execute()
-        return RunResult.wrap(child)
-    result = RunResultStreaming.wrap_stream(child, events)
+        return RunResult._wrap(child)
+    result = RunResultStreaming._wrap_stream(child, events)
     task = result._start(child.execute)
     assert request.tool.on_stream is not None
     try:
