@@ -173,6 +173,7 @@ COMPUTED = {
     "_kits.cli.runs_resume": "a module of the user",
     "_kits.conformance.__main__": "a module of the user",
     "_kits.conformance.fork_server": "a module of the user",
+    "_kits.conformance.engines.__main__": "a module of the user",
     "_kits.conformance": "what it imports for type checkers, when it is used",
     "_kits.testing.realtime": "what it imports for type checkers, when it is used",
 }

@@ -238,6 +238,7 @@ async def test_a_run_that_is_not_there_cannot_go_on(jobs: RunJobs):
 
 
 def test_a_job_is_three_names():
+    """G1a."""
     assert [field.name for field in fields(RunJob)] == ["run_id", "agent", "session_id"]
 
 
@@ -282,6 +283,7 @@ async def test_a_run_whose_record_was_pruned_has_ended_as_before(jobs: RunJobs):
 
 
 async def test_an_engine_keeps_no_long_output(tmp_path: Path):
+    """G1a: the job's result is a part of the engine's log."""
     clerk: Any = Agent(name="Clerk", model=ScriptedModel([final("x" * 3_000)]))
     async with RunJobs([clerk], tmp_path / "talks.db") as jobs:
         end = await jobs.perform(job := await jobs.put("m1", "Clerk", "write", session_id="s"))

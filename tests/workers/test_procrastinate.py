@@ -113,6 +113,20 @@ async def test_a_run_that_waits_in_the_queue_is_not_put_there_again(queue: Any):
     assert await queue.enqueue("m1", "Payer", "a", session_id="s") is None
 
 
+async def test_a_run_that_was_enqueued_again_while_a_dead_worker_had_it_leaves_no_job_behind(
+    settings: dict[str, Any], queue: Any
+):
+    """G1e: the two jobs once held the session's lock and the run's name, each against the other."""
+    await queue.enqueue("m1", "Payer", "a b", session_id="s")
+    with office(ENGINE, settings, die="a") as victim:
+        assert victim.ended() == -signal.SIGKILL
+    assert await queue.enqueue("m1", "Payer", "a b", session_id="s") is not None
+    await queue.enqueue("m2", "Payer", "c", session_id="s")
+    with office(ENGINE, settings, tend=True):
+        assert sorted(await jobs_end(queue)) == ["failed", "succeeded", "succeeded"]
+    assert lines(settings["book"]) == ["a", "b", "c"]
+
+
 async def test_the_job_of_a_killed_worker_is_found_and_its_run_goes_on(settings: dict[str, Any], queue: Any):
     """The call in which it died is said to be unknown; what came before is kept, and what comes after is done."""
     await queue.enqueue("m1", "Payer", "a b c", session_id="s")

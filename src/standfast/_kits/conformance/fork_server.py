@@ -67,6 +67,8 @@ def serve(sock: socket.socket) -> None:
             return
         order = pickle.loads(_exactly(sock, LENGTH.unpack(header)[0]))
         backend = backend_from(order)  # here, so that the children do not each import it
+        if ":" in order["job"]:
+            importlib.import_module(order["job"].partition(":")[0])
         child = os.fork()
         if child == 0:
             sock.close()
@@ -89,7 +91,8 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 def _live(backend: Backend, order: dict[str, Any], wire: JobPipe) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        getattr(jobs, order["job"])(backend, wire, **order["with"])
+        module, _, function = order["job"].rpartition(":")
+        getattr(importlib.import_module(module) if module else jobs, function)(backend, wire, **order["with"])
     except BaseException as error:
         wire.tell(error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
     finally:

@@ -15,14 +15,24 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from standfast._kits.conformance.backend import Backend
 from standfast._kits.conformance.fork_server import LENGTH
 
 ENDING_S = 10.0
 # How long a job that has nothing more to do may take to end.
+
+
+class Staged(Protocol):
+    """Description of a store or an engine, as the kit gives it to a check."""
+
+    folder: Path
+    unique: str
+
+    def child_state(self) -> dict[str, Any]:
+        """Return attributes that a copy in a child process needs."""
 
 
 class Child:
@@ -53,6 +63,17 @@ class Child:
         if "error" in facts:
             raise RuntimeError(f"in a child process: {facts['error']}\n{facts['trace']}")
         return facts
+
+    def read_reports(self) -> Iterator[dict[str, Any] | None]:
+        """Yield the unread reports without waiting; None at the end of the process."""
+        while True:
+            try:
+                facts = self.next(0.0)
+            except TimeoutError:
+                return
+            yield facts
+            if facts is None:
+                return
 
     def rest(self) -> list[dict[str, Any]]:
         """Return all remaining reports, after the end of the process."""
@@ -100,8 +121,8 @@ class ForkServer:
             )
         self._sock = ours
 
-    def start(self, backend: Backend, job: str, **parameters: object) -> Child:
-        """A new process doing that job of `child_jobs` on the backend's store."""
+    def start(self, backend: Staged, job: str, **parameters: object) -> Child:
+        """A new process doing that job of `child_jobs`, or of `module:function`, on the backend's store."""
         report, their_report = os.pipe()
         their_go, go = os.pipe()
         order = pickle.dumps({**_description(backend), "job": job, "with": parameters})
@@ -120,7 +141,7 @@ class ForkServer:
         self._process.wait()
 
 
-def _description(backend: Backend) -> dict[str, Any]:
+def _description(backend: Staged) -> dict[str, Any]:
     kind = type(backend)
     module = sys.modules[kind.__module__]
     # What setup() made belongs to the parent; the author says with child_state() what of it a child must have.
@@ -139,8 +160,8 @@ _fork_server: ForkServer | None = None
 _fork_server_pid = 0
 
 
-def start(backend: Backend, job: str, **parameters: object) -> Child:
-    """A new process doing that job of `child_jobs` on the backend's store."""
+def start(backend: Staged, job: str, **parameters: object) -> Child:
+    """A new process doing that job of `child_jobs`, or of `module:function`, on the backend's store."""
     global _fork_server, _fork_server_pid
     if _fork_server is None or _fork_server_pid != os.getpid():
         _fork_server, _fork_server_pid = ForkServer(), os.getpid()
@@ -148,7 +169,7 @@ def start(backend: Backend, job: str, **parameters: object) -> Child:
 
 
 @contextmanager
-def together(backend: Backend, count: int, job: str, **parameters: object) -> Iterator[list[Child]]:
+def together(backend: Staged, count: int, job: str, **parameters: object) -> Iterator[list[Child]]:
     """Start several processes, all ready before the first may begin; each gets its `number`."""
     children = [start(backend, job, number=number, **parameters) for number in range(count)]
     try:

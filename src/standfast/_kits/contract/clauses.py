@@ -2,7 +2,7 @@
 
 Part A is what any session promises, part B what a session with abilities promises, part C what a run leaves in a
 session, part D who owns a conversation, part E what a realtime session promises, part F what becomes of a
-message, and what a run may spend. `ability` is the one a session
+message, and what a run may spend, part G what becomes of a run that an engine carries. `ability` is the one a session
 must declare for the clause to be its own; None means that every session is held to it.
 
 A clause that promises several things is a group of lettered sentences (C15a, C15b, …). A test names the
@@ -12,6 +12,7 @@ sentence or the group; checks, scorecards and mistakes go by the group.
 from __future__ import annotations
 
 from standfast._kits.contract.clause import Clause as Clause
+from standfast._kits.contract.clauses_of_engines import PART_G
 from standfast._kits.contract.clauses_of_limits import LIMITS
 from standfast._kits.contract.clauses_of_messages import PART_F
 from standfast._kits.contract.clauses_of_runs import PART_C, PART_D, PART_E
@@ -25,11 +26,12 @@ PARTS: dict[str, str] = {
     "D": "Who owns the conversation",
     "E": "A realtime session",
     "F": "Messages to a conversation, and limits",
+    "G": "Runs as jobs of an engine",
 }
 """Letter of a part to its title."""
 
 CLAUSES: dict[str, Clause] = {
-    clause.id: clause for clause in (*PART_A, *PART_B, *PART_C, *PART_D, *PART_E, *PART_F, *LIMITS)
+    clause.id: clause for clause in (*PART_A, *PART_B, *PART_C, *PART_D, *PART_E, *PART_F, *LIMITS, *PART_G)
 }
 """Every clause by its id, in the order of the contract."""
 

@@ -2,7 +2,7 @@
 
 A run's store is its log already, and its lease tells whether its worker lives. So a job keeps nothing of the run: the
 input is saved first (`RunJobs.put`), the engine carries the run's name, and a delivery begins or resumes the run of
-that name (`RunJobs.perform`), with all earlier work, from this process or a killed one. An engine adapter asks
+that name (`RunJobs.perform`), with all earlier work, from this process or a killed one (G1). An engine adapter asks
 `again_after_s` about errors, and takes a run back with `Store.cancel`.
 """
 

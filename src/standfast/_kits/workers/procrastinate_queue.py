@@ -32,7 +32,7 @@ from standfast._src.runs.recovery.shutdown import handing_over_on
 
 with needed_by("a queue of procrastinate"):
     from procrastinate import App, BaseRetryStrategy, JobContext, RetryDecision
-    from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, JobAborted
+    from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, JobAborted, UniqueViolation
     from procrastinate.job_context import AbortReason
     from procrastinate.jobs import Job, Status
 
@@ -177,11 +177,19 @@ class RunQueue:
         for job in await manager.get_stalled_jobs(queue=self.name, seconds_since_heartbeat=self.heartbeat_s_max):
             with contextlib.suppress(ConnectorException):  # it lives, and has ended; or another has done this
                 if job.task_name == RUN:
-                    await manager.retry_job(job)
+                    await self._deliver_again(job)
                     stalled += 1
                 elif job.task_name == TEND:
                     await manager.finish_job(job, status=Status.FAILED, delete_job=True)  # this pass is the next one
         return {"stalled": stalled, **(await self.jobs.recover())}
+
+    async def _deliver_again(self, job: Job) -> None:
+        try:
+            await self.app.job_manager.retry_job(job)
+        except UniqueViolation:
+            # A decision or a repeat has put the run into the queue meanwhile. That job is the further delivery, and
+            # this one must not keep its session's lock: else both would stay where they are for ever.
+            await self.app.job_manager.finish_job(job, status=Status.FAILED, delete_job=False)
 
     async def _tend_now(self, timestamp: int) -> dict[str, int]:
         return await self.tend()
@@ -196,6 +204,12 @@ class RunQueue:
                     await self.jobs.store.cancel(run_id, by="procrastinate", reason="The job was aborted.")
                 raise JobAborted from None
             raise  # the worker stops: another goes on with it
+        except Exception:
+            # Two jobs of a run cannot wait at once. One that was put there while this one was under way is the retry.
+            waiting = await self.app.job_manager.list_jobs_async(queueing_lock=_name_of(run_id), status="todo")
+            if not list(waiting):
+                raise
+            return {"run_id": run_id, "status": "enqueued_again", "output": None, "waiting": []}
         return end.as_json()
 
 

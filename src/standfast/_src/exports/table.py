@@ -422,6 +422,7 @@ KIT_PATHS: dict[str, str] = {
     "testing.simulator.simulate": "_kits.testing.simulator.simulate",
     "testing.simulator.voice": "_kits.testing.simulator.voice",
     "conformance": "_kits.conformance",
+    "conformance.engines": "_kits.conformance.engines",
     "conformance.sqlite_file": "_kits.conformance.sqlite_file",
     "workers": "_kits.workers",
     "workers.procrastinate_queue": "_kits.workers.procrastinate_queue",
@@ -432,6 +433,7 @@ KIT_PATHS: dict[str, str] = {
 COMMANDS: dict[str, str] = {
     "": "_kits.cli.entry",
     "conformance": "_kits.conformance.__main__",
+    "conformance.engines": "_kits.conformance.engines.__main__",
     "testing.simulator": "_kits.testing.simulator.__main__",
 }
 """Path of a package that `python -m` runs to the module whose `main` it calls; `./dev names` writes its `__main__`."""
