@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from realtime.session.helpers import PATIENCE_S, at, runner, talk_of, talking, texts, until, utterance
 
-from standfast import Agent, InMemorySession, Runner, SQLiteSession, function_tool
+from standfast import Agent, InMemorySession, Runner, SessionSettings, SQLiteSession, function_tool
 from standfast._src.base.errors import (
     ApprovalError,
     ConnectionLostError,
@@ -346,3 +346,22 @@ async def test_who_lets_go_of_a_call_lets_go_also_if_the_block_is_left_meanwhile
     assert saved is not None
     assert b'"ended":false' in saved.head.replace(b" ", b"")
     await store.close()
+
+
+async def test_an_output_above_the_bound_of_the_session_is_replaced_and_stored(tmp_path: Path):
+    """A6: the tool ran, so the call says so; an output that no append takes would end it."""
+    session = SQLiteSession("erin", tmp_path / "db.sqlite", session_settings=SessionSettings(max_item_bytes=2_000))
+
+    @function_tool
+    async def read() -> str:
+        return "x" * 2_000
+
+    async with LoopbackRealtimeServer([call("read", {}), "Too long."]) as server:
+        live = await runner(agent(read)).run(model_config=at(server), session=session)
+        async with talking(live, has_store=True) as reader:
+            await live.send_message("read it")
+            await reader.until("tool_end")
+            await until(lambda: talk_of(live).stored == 4)
+    output = (await session.get_items())[2]["output"]
+    assert "was not kept: at most 2,000 are" in output
+    await session.close()

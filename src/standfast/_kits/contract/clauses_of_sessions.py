@@ -39,7 +39,8 @@ PART_A: tuple[Clause, ...] = (
     Clause(
         "A6",
         "refused writes",
-        "A batch the store refused or never received (not JSON, full disk, no connection) leaves earlier history "
+        "A batch the store refused or never received (not JSON, larger than "
+        "`SessionSettings.max_item_bytes`, full disk, no connection) leaves earlier history "
         "as it was and raises; nothing of it appears later. If the request may have been taken, the error is "
         "`OutcomeUnknownError`: the batch is there whole or not at all, and repeating it under B1 is safe. "
         "`add_items` of our stores, like every write that can lose its answer, carries something by which a "

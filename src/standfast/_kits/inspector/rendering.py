@@ -118,6 +118,7 @@ FAILURES = {
     "outcome_unknown": "outcome unknown",
     "not_completed": "outcome unknown",
     "did_not_run": "did not run",
+    "output_too_large": "output too large",
     "output_withheld": "withheld by a guardrail",
 }
 """Texts that a model reads in place of an output, by name, with what the page says of them."""

@@ -85,6 +85,12 @@ class ModelTexts:
     )
     """A provider used a call id twice in a conversation that it keeps itself."""
 
+    output_too_large: str = (
+        "The tool {tool_name!r} ran, and what it did stands. Its output of {size:,} bytes was not kept: at most "
+        "{bound:,} are. Ask for less of it."
+    )
+    """A tool's output is larger than the session stores items (`SessionSettings.max_item_bytes`)."""
+
     output_withheld: str = "Output withheld by an output guardrail."
     """An output guardrail refused a tool's result. One run's: `RunConfig.output_guardrail_blocked_message`."""
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, Self, get_args, overload, runtime_che
 from standfast._src.base.errors import AbilityMissingError, InvalidLimitError, InvalidSessionIdError
 from standfast._src.base.identifiers import is_name
 from standfast._src.base.json_values import Item
+from standfast._src.sessions.item_sizes import item_bytes_max
 
 NO_LIMIT = 2**31 - 1
 """A limit for `get_items` that means the whole history: an explicit one beats a session's default (A3)."""
@@ -32,12 +33,18 @@ TResponseInputItem = Item
 
 @dataclass
 class SessionSettings:
-    """Defaults of one session: `limit` is the number of latest items returned by `get_items()` (None: all)."""
+    """Defaults of one session.
+
+    `limit` is the number of latest items returned by `get_items()` (None: all). `max_item_bytes` bounds each item that
+    is stored, as JSON (None: 64 MiB).
+    """
 
     limit: int | None = None
+    max_item_bytes: int | None = None
 
     def __post_init__(self) -> None:
         check_limit(self.limit)
+        item_bytes_max(self)
 
     def resolve(self, override: SessionSettings | dict[str, Any] | None) -> SessionSettings:
         """Return the settings merged with the override's non-None values; for None, the object itself."""
@@ -49,7 +56,8 @@ class SessionSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a plain dict."""
-        return {"limit": self.limit}
+        # As the SDK's, where nothing else is set.
+        return {"limit": self.limit} | ({} if self.max_item_bytes is None else {"max_item_bytes": self.max_item_bytes})
 
 
 def coerce_session_settings(
@@ -62,7 +70,7 @@ def coerce_session_settings(
         return value
     if not isinstance(value, dict):
         raise TypeError(f"session_settings must be a SessionSettings instance or a dict, not {type(value).__name__}")
-    unknown = sorted(set(value) - {"limit"})
+    unknown = sorted(set(value) - {"limit", "max_item_bytes"})
     if unknown:
         raise TypeError(f"Unknown session settings: {', '.join(map(str, unknown))}")
     return kind(**value)

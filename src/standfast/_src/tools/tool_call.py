@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from standfast._src.agents.hooks import RunHooksBase
 from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.errors import ItemNotStorableError, UserError
-from standfast._src.base.json_values import Item, JsonValue, encode
+from standfast._src.base.json_values import Item, JsonValue, encode, encode_value
 from standfast._src.items.items import call_output_item, to_plain
-from standfast._src.runs.engine.run import Call, Entry
+from standfast._src.items.texts_for_models import model_text
+from standfast._src.runs.engine.run import Call, Entry, evolve
 from standfast._src.tools.approval import CallRefused, CallWaits, DecisionOwner, OwnAgent, approval_of
 from standfast._src.tools.invocation import CallOutcome, invoke
 from standfast._src.tools.local_tool import LocalTool, UnknownOutcomePolicy, checked_policy
@@ -149,6 +150,16 @@ def answer_of(outcome: CallOutcome | CallRefused, call_item: Item, tool: LocalTo
     entry = Entry("tool_call_output_item", agent_key, item, extra or None)
     before = [guardrail_json("tool_input", one) for one in outcome.input_results]
     return CallAnswer(entry, (*before, *(guardrail_json("tool_output", one) for one in outcome.output_results)))
+
+
+def replace_large_output(answer: CallAnswer, call_item: Item, tool: LocalTool, bound: int) -> CallAnswer:
+    """Return the answer, with a text for the model in place of an output above the bound of the session."""
+    size = len(encode_value(answer.entry.item))
+    if size <= bound:
+        return answer
+    text = model_text("output_too_large", tool_name=tool.name, size=size, bound=bound)
+    item = call_output_item(call_item, failure_output(tool, call_item, text))
+    return replace(answer, entry=evolve(answer.entry, item=item))
 
 
 def guardrail_json(stage: str, result: ToolInputGuardrailResult | ToolOutputGuardrailResult) -> Item:

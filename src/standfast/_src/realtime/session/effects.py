@@ -17,6 +17,7 @@ from standfast._src.agents.guardrails import OutputGuardrailResult
 from standfast._src.agents.hooks import RunHooksBase, overridden
 from standfast._src.agents.tool_context import ToolContext
 from standfast._src.base.errors import UserError
+from standfast._src.base.json_values import encode_value
 from standfast._src.base.logs import logger
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.texts_for_models import model_text
@@ -205,6 +206,10 @@ class EffectPerformer:
         if scope.hands.stopped:
             return  # nothing that comes later reaches model, history or store (E2)
         text = text_of(output)
+        if scope.memory is not None:
+            size, bound = len(encode_value(text)), scope.memory.hold.item_bytes_max()
+            if size > bound:
+                text = model_text("output_too_large", tool_name=call.name, size=size, bound=bound)
         scope.hands.tell(Returned(call.id, text))
         scope.offers.pop(call.id, None)
         item = RealtimeToolCallItem(

@@ -18,6 +18,7 @@ from standfast._src.runs.engine.append_log import Log
 from standfast._src.runs.engine.run import Run, Verdict, View, begin, evolve
 from standfast._src.runs.loop.run_scope import RunScope
 from standfast._src.runs.steps.run_guardrails import input_guardrails
+from standfast._src.sessions.item_sizes import check_item_sizes
 
 
 def create_run(scope: RunScope, run_id: str | None = None) -> Run:
@@ -25,8 +26,10 @@ def create_run(scope: RunScope, run_id: str | None = None) -> Run:
     arguments = scope.arguments
     items = own_items(arguments.given_input)
     if arguments.owner.kind == "session":
-        for item in items:
-            encode(item)  # what no session takes is refused now, not when tools have run and nothing can be stored
+        # What no session takes is refused now, not when tools have run and nothing can be stored.
+        encoded = [encode(item) for item in items]
+        if scope.session is not None:
+            check_item_sizes(encoded, scope.session.item_bytes_max())
     run = begin(
         run_id=run_id or arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
         agent=scope.graph.key(arguments.agent),

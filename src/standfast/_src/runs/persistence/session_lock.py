@@ -28,6 +28,7 @@ from standfast._src.runs.persistence.deadlock_detection import Held, enclosing_r
 from standfast._src.sessions.conversation_identity import conversation_key
 from standfast._src.sessions.foreign.adapter import PlainSession
 from standfast._src.sessions.foreign.turn_lock import ProcessLease
+from standfast._src.sessions.item_sizes import item_bytes_max
 from standfast._src.sessions.protocol import Lease, Session, SessionSettings, abilities, ended_abilities
 from standfast._src.sessions.records import RunUsage
 from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems, Recorded, RunSave
@@ -315,6 +316,10 @@ class SessionLock:
             limit = own.get("limit") if isinstance(own, dict) else getattr(own, "limit", None)
             own = SessionSettings(limit)
         return own.resolve(self._settings).limit
+
+    def item_bytes_max(self) -> int:
+        """Return the bound of an item: the session's own, or a lower bound of the run (A6)."""
+        return min(item_bytes_max(getattr(self.session, "session_settings", None)), item_bytes_max(self._settings))
 
     async def read(self) -> list[Item]:
         """Read the history at the start of a run. A reply cut in two by the limit is left out, and its rest is `cut`

@@ -13,8 +13,8 @@ from typing import Any
 from standfast._src.agents.agent import Agent
 from standfast._src.agents.run_config import CallModelData, ModelInputData
 from standfast._src.base.aio import maybe_await
-from standfast._src.base.errors import ModelBehaviorError, StandfastError, UserError
-from standfast._src.base.json_values import Item, copy_json
+from standfast._src.base.errors import ItemNotStorableError, ModelBehaviorError, StandfastError, UserError
+from standfast._src.base.json_values import Item, copy_json, encode_value
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import CUT_REPLY, LOCAL_CALL_TYPES, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast._src.items.items import ModelResponse
@@ -32,6 +32,7 @@ from standfast._src.runs.steps.call_hooks import announce_agent, hook_pair, obse
 from standfast._src.runs.steps.reply_parsing import Reply, call_digest
 from standfast._src.runs.steps.resolved_agent import ResolvedAgent
 from standfast._src.runs.steps.send_request import RequestSender
+from standfast._src.sessions.item_sizes import check_item_sizes
 
 
 async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
@@ -150,7 +151,18 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
         answers_repeats=is_server,
         callers=Callers(tools=resolved.tools, history=lambda: view_items(run, scope.history), is_elsewhere=is_server),
     )
-    return reply.take(response.output)
+    return _check_sizes(scope, reply.take(response.output))
+
+
+def _check_sizes(scope: RunScope, reply: Reply) -> Reply:
+    """Refuse a reply with an item above the bound of the session, before any call begins."""
+    if scope.session is None:
+        return reply
+    try:
+        check_item_sizes([encode_value(entry.item) for entry in reply.entries], scope.session.item_bytes_max())
+    except ItemNotStorableError as error:
+        raise ModelBehaviorError(f"the model's reply cannot be stored: {error.what}", error.remedy) from error
+    return reply
 
 
 def _update_known_calls(scope: RunScope, run: Run) -> dict[str, str]:

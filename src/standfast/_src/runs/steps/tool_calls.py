@@ -42,7 +42,13 @@ from standfast._src.runs.steps.nested_run import ChildRunner
 from standfast._src.tools.approval import CallRefused, CallWaits, hosted_approval
 from standfast._src.tools.local_tool import LocalTool
 from standfast._src.tools.refusal_texts import unknown_tool_text
-from standfast._src.tools.tool_call import answer_of, guardrail_json, run_tool_call, settle_after_crash
+from standfast._src.tools.tool_call import (
+    answer_of,
+    guardrail_json,
+    replace_large_output,
+    run_tool_call,
+    settle_after_crash,
+)
 from standfast._src.tools.tool_guardrails import ToolInputGuardrailResult
 
 
@@ -154,6 +160,8 @@ class _CallOfRun:
         if isinstance(outcome, CallRefused):
             scope.results.of_tool_input += outcome.results
         else:
+            if scope.session is not None:
+                answer = replace_large_output(answer, self.item, tool, scope.session.item_bytes_max())
             scope.results.of_tool_input += outcome.input_results
             scope.results.of_tool_output += outcome.output_results
             scope.remember(answer.entry.item, native=outcome.output)

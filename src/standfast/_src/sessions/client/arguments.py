@@ -8,15 +8,19 @@ from standfast._src.base.errors import CallerError, ItemNotStorableError, Settin
 from standfast._src.base.identifiers import is_name
 from standfast._src.base.json_values import DIGEST_BYTES, Item, digest, digest_many, encode_many
 from standfast._src.base.type_names import describe_type
+from standfast._src.sessions.item_sizes import check_item_sizes
 from standfast._src.sessions.protocol import Head, Position
 from standfast._src.sessions.rules.append import AppendBatch
 
 
-def encoded_of(items: Iterable[Item]) -> list[bytes]:
-    """Encode the items of a batch for storage."""
+def encoded_of(items: Iterable[Item], bound: int | None = None) -> list[bytes]:
+    """Encode the items of a batch for storage; raise ItemNotStorableError for an item above `bound` bytes."""
     if type(items) is not list and not isinstance(items, Iterable):
         raise ItemNotStorableError(f"{describe_type(items)} is no batch of items", "Give a list of dicts.")
-    return encode_many(items)
+    encoded = encode_many(items)
+    if bound is not None:
+        check_item_sizes(encoded, bound)
+    return encoded
 
 
 def batch_of(
@@ -25,9 +29,10 @@ def batch_of(
     start: int,
     expect: Head | None,
     digests: Sequence[bytes] | None,
+    bound: int | None = None,
 ) -> AppendBatch:
     """Check and encode the arguments of an append."""
-    encoded = encoded_of(items)
+    encoded = encoded_of(items, bound)
     known_by = digest_many(encoded) if digests is None else [_digest(given) for given in digests]
     if len(known_by) != len(encoded):
         raise CallerError(

@@ -15,6 +15,8 @@ from standfast._src.runs.engine.codec import RunRecord
 from standfast._src.runs.engine.run import Owner, begin
 from standfast._src.runs.engine.run_store import check_run_id
 from standfast._src.sessions.client.arguments import encoded_of
+from standfast._src.sessions.item_sizes import item_bytes_max
+from standfast._src.sessions.protocol import SessionSettings
 from standfast._src.sessions.rules import messages
 from standfast._src.sessions.rules.messages import Receipt, Sending, WaitingMessage, WhenBusy, content_digest
 from standfast._src.sessions.rules.saved_runs import RunSave
@@ -27,6 +29,7 @@ class MessageMethods(ABC):
     """Ability `send` of a session over a store of the port."""
 
     session_id: str
+    session_settings: SessionSettings | None
     _name: Name
 
     @abstractmethod
@@ -60,7 +63,7 @@ class MessageMethods(ABC):
             )
         given: Sequence[Item] = [{"role": "user", "content": message}] if isinstance(message, str) else message
         items = list(given)
-        if not encoded_of(items):
+        if not encoded_of(items, item_bytes_max(self.session_settings)):
             raise InvalidSettingError("a message without items says nothing", "Send a text, or a list of input items.")
         message_id = check_run_id(uuid4().hex if message_id is None else message_id)
         said = {"when_busy": when_busy} | ({} if by is None else {"by": by})

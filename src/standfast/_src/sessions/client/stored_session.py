@@ -49,6 +49,7 @@ from standfast._src.sessions.client.inspection_methods import InspectionMethods
 from standfast._src.sessions.client.message_methods import MessageMethods
 from standfast._src.sessions.client.read_only_executor import ReadOnlyExecutor
 from standfast._src.sessions.client.stored_runs import StoredRunStore, fence_of
+from standfast._src.sessions.item_sizes import item_bytes_max
 from standfast._src.sessions.protocol import (
     ALL_ABILITIES,
     CorruptRecord,
@@ -159,7 +160,7 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
 
     async def add_items(self, items: list[Item]) -> None:
         """Append one batch, in order, whole or not at all."""
-        encoded = encoded_of(items)
+        encoded = encoded_of(items, item_bytes_max(self.session_settings))
         if not encoded:
             return self._check_open()
         carrier = self._get_executor()
@@ -214,7 +215,7 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
         (B1).
         """
         fence = None if lease is None else self._fence(lease)
-        batch = batch_of(items, writer, start, expect, digests)
+        batch = batch_of(items, writer, start, expect, digests, item_bytes_max(self.session_settings))
         if fence is None:
             return await self._get_executor().carry(writer_rules.Append(self._name, batch), self.timeout_s)
         return (await self._write(partial(saved_runs.record, Recording(self._name, [batch], None, fence)))).head
@@ -283,7 +284,7 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
 
     async def replace(self, items: Sequence[Item], *, upto: Head, lease: Lease | None = None) -> Head:
         """Put `items` in place of the history up to `upto`; items appended since stay behind them (B3)."""
-        encoded = encoded_of(items)
+        encoded = encoded_of(items, item_bytes_max(self.session_settings))
         check_head(upto)
         return await self._write(
             partial(generation_rules.replace, self._name, encoded, upto, self._fence(lease), self._lane())

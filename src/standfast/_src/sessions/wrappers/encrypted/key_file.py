@@ -99,7 +99,7 @@ class KeyFile:
         return bytes(key) if erased_at is None else erased_at
 
     def destroy(self, tenant: str, scope: str) -> ErasureReceipt:
-        """Overwrite the key in the file, and whatever the file's journal still holds.
+        """Overwrite the key in the file and in the file's journal.
 
         A file system that writes elsewhere instead of in place (copy-on-write, many SSDs) may keep old blocks.
         """
@@ -160,7 +160,7 @@ class KeyFile:
 
     @contextmanager
     def _in_process(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection that stays open between operations."""
+        """Yield the open connection of this process."""
         with self._gate:
             if self._connection is None:
                 self._connection, self._known = self._connect(), {}
@@ -234,7 +234,7 @@ def _is_busy(error: sqlite3.Error | OSError) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Make a missing file, empty, and from its first moment for its owner alone."""
+    """Create a missing file, empty and for the owner alone from the first moment."""
     with suppress(FileExistsError, FileNotFoundError):  # the latter: SQLite says that the folder is missing
         try:
             os.mknod(path, 0o600 | stat.S_IFREG)  # without a descriptor: closing one would drop locks of this process
@@ -243,7 +243,7 @@ def _make_private(path: Path) -> None:
 
 
 def _overwrite_with_zeros(path: str) -> None:
-    """Overwrite a file in place, down to the disk; a file that is not there needs nothing."""
+    """Overwrite a file in place, down to the disk. Without effect for a missing file."""
     with suppress(FileNotFoundError), open(path, "r+b", buffering=0) as journal:
         left = os.fstat(journal.fileno()).st_size
         while left > 0:
