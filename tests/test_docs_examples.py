@@ -47,8 +47,11 @@ RUNNABLE = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"))]
 def test_the_code_on_this_page_runs_with_what_it_says_is_needed(page: Path, tmp_path: Path):
     """As for a stranger who installed standfast and the extras that the page names, and nothing else."""
     is_followed = page.name == "README.md" or page.parent.name == "tutorial"
+    text = page.read_text(encoding="utf-8")
+    beside = [str(ROOT / folder) for folder in re.findall(r"^<!-- beside: (examples/\w+) -->$", text, re.MULTILINE)]
+    more = {HIDDEN: ",".join(hidden(text))} | ({"PYTHONPATH": os.pathsep.join(beside)} if beside else {})
     for _ in range(2 if is_followed else 1):  # what people follow, they follow again the next day, in the same folder
-        run([str(RUNNER), str(page)], tmp_path, **{HIDDEN: ",".join(hidden(page.read_text(encoding="utf-8")))})
+        run([str(RUNNER), str(page)], tmp_path, **more)
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,6 @@ COMPUTED = {
     "_src.exports.lazy": "the home of a public name",
     "_src.exports.sdk_alias": "a module of the SDK, under our name",
     "_src.models.providers.litellm_and_any_llm": "a library, named by the function's caller",
-    "_kits.testing.realtime.espeak": "a library, named by a constant",
     "_kits.cli.entry": "one of the modules in its table",
     "_kits.cli.runs_resume": "a module of the user",
     "_kits.conformance.__main__": "a module of the user",

@@ -22,8 +22,10 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from desk import SENTENCES, answer
+from loopback_phone import LoopbackPhone
+from real_speech import spoken
 
-from standfast.testing.realtime import LoopbackPhone, LoopbackRealtimeServer, spoken
+from standfast.testing.realtime import LoopbackRealtimeServer
 from standfast.testing.realtime.audio import silence
 
 HERE = Path(__file__).parent

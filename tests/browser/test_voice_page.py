@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from standfast.testing.realtime import LoopbackRealtimeServer, spoken
+from standfast.testing.realtime import LoopbackRealtimeServer
 from standfast.testing.realtime.audio import RATE_HZ, silence
 from tests.browser.chromium import Page, page
 
@@ -25,7 +25,7 @@ def demo_on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The demo is a folder of scripts; it is imported as they import each other."""
     monkeypatch.syspath_prepend(str(DEMO))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"), prepend=":")
-    names = ("desk", "phone_line", "supervise", "worker")
+    names = ("desk", "loopback_phone", "phone_line", "real_speech", "supervise", "worker")
     for name in names:  # a page of the documentation makes a `desk.py` of its own
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield
@@ -45,6 +45,7 @@ async def test_a_call_in_the_browser_is_interrupted_approved_and_survives_its_wo
     demo_on_path: None, tmp_path: Path
 ):
     from desk import SENTENCES, answer  # type: ignore[import-not-found]
+    from real_speech import spoken  # type: ignore[import-not-found]
     from supervise import Workers, prepare  # type: ignore[import-not-found]
 
     microphone = tmp_path / "microphone.wav"

@@ -9,8 +9,9 @@ from hypothesis import given, strategies as st
 
 from standfast._kits.testing.realtime import g711
 from standfast._kits.testing.realtime.detection import Detector
-from standfast._kits.testing.realtime.speech import Ears, pieces, spoken, tones
+from standfast._kits.testing.realtime.speech import Ears, pieces, tones
 from standfast.testing.realtime.audio import FORMATS, PCM, PCMU, level, silence, tone
+from tests.testing.realtime.voice_example import real_speech
 
 EVERY_SAMPLE = array("h", range(-32_768, 32_768)).tobytes()
 # Pairs of a sample and its byte, from the tables of ITU-T G.711 (scaled to 16 bits).
@@ -75,14 +76,14 @@ def test_ears_hear_what_they_were_taught_in_order_and_longest():
 
 
 def test_without_a_speech_synthesiser_words_are_tones(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("standfast._kits.testing.realtime.speech.installed", lambda: False)
-    assert spoken("good evening") == tones("good evening")
+    monkeypatch.setattr(real_speech, "installed", lambda: False)
+    assert real_speech.spoken("good evening") == tones("good evening")
 
 
 def test_the_best_voice_there_is_can_be_heard_and_understood():
     """eSpeak NG where its wheel is installed, as ./dev installs it; tones elsewhere."""
-    pcm = spoken("Good evening, a table for two please.")
-    assert spoken("Good evening, a table for two please.") == pcm
+    pcm = real_speech.spoken("Good evening, a table for two please.")
+    assert real_speech.spoken("Good evening, a table for two please.") == pcm
     assert level(pcm) > 1_000
     assert PCM.ms(pcm) > 500
     (started, stopped) = Detector().feed(silence(500) + pcm + silence(800), {})

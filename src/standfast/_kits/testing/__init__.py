@@ -35,7 +35,6 @@ from standfast._src.exports.absent import absent
 
 if TYPE_CHECKING:
     from standfast._kits.testing.realtime import (
-        LoopbackPhone,
         LoopbackRealtimeServer,
         RealtimeStep,
         ScriptedRealtimeModel,
@@ -45,7 +44,6 @@ __all__ = [
     "AnsweringModel",
     "InvalidModelStep",
     "LeakError",
-    "LoopbackPhone",
     "LoopbackRealtimeServer",
     "ModelCall",
     "ModelScriptError",
@@ -68,7 +66,7 @@ __all__ = [
     "text_of",
 ]
 
-_REALTIME = ("LoopbackPhone", "LoopbackRealtimeServer", "RealtimeStep", "ScriptedRealtimeModel")
+_REALTIME = ("LoopbackRealtimeServer", "RealtimeStep", "ScriptedRealtimeModel")
 
 
 def __getattr__(name: str) -> Any:

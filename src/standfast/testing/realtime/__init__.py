@@ -22,10 +22,8 @@ if TYPE_CHECKING:
         Instead,
         Journal,
         LoopbackCall,
-        LoopbackPhone,
         LoopbackRealtimeServer,
         Lose,
-        Mark,
         RealtimeConnectCall,
         RealtimeScriptError,
         RealtimeStep,
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
         UnconsumedRealtimeSteps,
         UnexpectedRealtimeSend,
         Voice,
-        spoken,
         tones,
     )
 
@@ -53,10 +50,8 @@ __all__ = [
     "Instead",
     "Journal",
     "LoopbackCall",
-    "LoopbackPhone",
     "LoopbackRealtimeServer",
     "Lose",
-    "Mark",
     "RealtimeConnectCall",
     "RealtimeScriptError",
     "RealtimeStep",
@@ -68,7 +63,6 @@ __all__ = [
     "UnconsumedRealtimeSteps",
     "UnexpectedRealtimeSend",
     "Voice",
-    "spoken",
     "tones",
 ]
 __getattr__, __dir__ = forward(__name__)

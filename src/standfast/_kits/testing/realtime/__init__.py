@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from standfast._kits.testing.realtime.conversation import Conversation
     from standfast._kits.testing.realtime.faults import Close, Cut, Fault, Instead, Lose, Refuse, Rejected, Slow, Stall
     from standfast._kits.testing.realtime.journal import Frame, Journal
-    from standfast._kits.testing.realtime.phone import LoopbackPhone, Mark
     from standfast._kits.testing.realtime.scripted import (
         RealtimeConnectCall,
         RealtimeScriptError,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
         UnexpectedRealtimeSend,
     )
     from standfast._kits.testing.realtime.server import LoopbackRealtimeServer
-    from standfast._kits.testing.realtime.speech import Ears, Voice, spoken, tones
+    from standfast._kits.testing.realtime.speech import Ears, Voice, tones
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "calls": ("LoopbackCall",),
@@ -33,7 +32,6 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "conversation": ("Conversation",),
     "faults": ("Close", "Cut", "Fault", "Instead", "Lose", "Refuse", "Rejected", "Slow", "Stall"),
     "journal": ("Frame", "Journal"),
-    "phone": ("LoopbackPhone", "Mark"),
     "scripted": (
         "RealtimeConnectCall",
         "RealtimeScriptError",
@@ -43,7 +41,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "UnexpectedRealtimeSend",
     ),
     "server": ("LoopbackRealtimeServer",),
-    "speech": ("Ears", "Voice", "spoken", "tones"),
+    "speech": ("Ears", "Voice", "tones"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -59,10 +57,8 @@ __all__ = [
     "Instead",
     "Journal",
     "LoopbackCall",
-    "LoopbackPhone",
     "LoopbackRealtimeServer",
     "Lose",
-    "Mark",
     "RealtimeConnectCall",
     "RealtimeScriptError",
     "RealtimeStep",
@@ -74,7 +70,6 @@ __all__ = [
     "UnconsumedRealtimeSteps",
     "UnexpectedRealtimeSend",
     "Voice",
-    "spoken",
     "tones",
 ]
 

@@ -1,8 +1,8 @@
 """Speech for tests and demos: a voice that makes audio of words, and ears that recognize known words.
 
 `tones` is a voice without requirements: each word is a tone of its own pitch, so that the same words always sound the
-same. `spoken` speaks real words if the wheel `espeakng-loader` is installed. This is not speech recognition: `Ears`
-remember learned audio, and find it again byte by byte, in any of the three formats.
+same. This is not speech recognition: `Ears` remember learned audio, and find it again byte by byte, in any of the three
+formats. `examples/voice/real_speech.py` has a voice that speaks real words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import lru_cache
 from zlib import crc32
 
 from standfast._kits.testing.realtime.audio import FORMATS, Format, silence, tone
-from standfast._kits.testing.realtime.espeak import espeak, installed
 
 Voice = Callable[[str], bytes]
 """From words to PCM of 24 kHz. Deterministic, so that ears can be taught without hearing it first."""
@@ -30,11 +29,6 @@ KNOWN_MAX = 4_096
 def tones(words: str) -> bytes:
     """Return words as tones: one for each word, of its own pitch, with a short gap after it."""
     return b"".join(tone(_word_ms(word), _pitch(word)) + silence(GAP_MS) for word in words.split())
-
-
-def spoken(words: str) -> bytes:
-    """Return words in the best available voice: eSpeak NG if its wheel is installed, else tones."""
-    return espeak(words) if installed() else tones(words)
 
 
 def _word_ms(word: str) -> int:

@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any
 
-from standfast._kits.testing.realtime.audio import RATE_HZ, as_pcm
+from standfast.testing.realtime import tones
+from standfast.testing.realtime.audio import RATE_HZ, as_pcm
 
 PACKAGE = "espeakng_loader"
 # Of espeak-ng's speak_lib.h: synthesise into a callback and return when done, text in UTF-8, positions in characters.
@@ -101,3 +102,8 @@ def _at_rate(samples: array[int], rate_hz: int) -> array[int]:
         whole, part = divmod(place * rate_hz, RATE_HZ)
         made.append(samples[whole] + (samples[whole + 1] - samples[whole]) * part // RATE_HZ)
     return made
+
+
+def spoken(words: str) -> bytes:
+    """Return words in the best available voice: eSpeak NG if its wheel is installed, else tones."""
+    return espeak(words) if installed() else tones(words)

@@ -13,9 +13,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from standfast._kits.testing.leaks import no_leaks
-from standfast._kits.testing.realtime.phone import LoopbackPhone, Mark
 from standfast._kits.testing.realtime.speech import tones
 from standfast.testing.realtime.audio import PCMU, silence
+from tests.testing.realtime.voice_example import LoopbackPhone, Mark
 
 
 class Program:

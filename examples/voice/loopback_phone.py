@@ -24,7 +24,7 @@ from typing import Any, Self
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from standfast._kits.testing.realtime.audio import PCMU
+from standfast.testing.realtime.audio import PCMU
 
 FRAME_MS = 20
 FRAME_BYTES = FRAME_MS * PCMU.bytes_per_ms
