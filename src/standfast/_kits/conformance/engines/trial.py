@@ -22,6 +22,8 @@ POLL_S = 0.05
 class EngineBroken(AssertionError):
     """Violation of a sentence of G1 by an engine's adapter."""
 
+    __module__ = "standfast.conformance.engines"  # in a traceback, the path that it is imported from
+
     def __init__(self, sentence: str, engine: str, check: str, seen: str) -> None:
         super().__init__(sentence, engine, check, seen)
         self.sentence, self.engine, self.check, self.seen = sentence, engine, check, seen
