@@ -38,7 +38,7 @@ from standfast import (
 )
 from standfast._src.base.errors import StandfastError
 from standfast.realtime import RealtimeAgent, RealtimeRunner
-from standfast.testing import ScriptedModel, final
+from standfast.testing import ScriptedModel, final, function_call
 from tests.helpers.children import import_path
 
 
@@ -102,6 +102,20 @@ def test_results_and_sessions_show_themselves_in_a_notebook(tmp_path: Path) -> N
     session.close()
     assert repr(session).endswith(", closed>")
     assert repr(InMemorySession("s")) == "<InMemorySession 's'>"
+
+
+def test_a_result_and_a_state_show_what_waits_for_a_person() -> None:
+    @function_tool(needs_approval=True)
+    def pay(cents: int) -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([[function_call("pay", {"cents": 5}, call_id="call-1")]])
+    result = Runner.run_sync(Agent(name="A", tools=[pay], model=model), "hi")
+    assert repr(result).endswith("1 turn, waits for a decision about pay>")
+    assert str(result).endswith("\n- waits for a decision about pay")
+    assert repr(result.to_state()).endswith("status='paused', turns=1, waiting=['pay'])")
+    assert "cents" not in repr(result) + repr(result.to_state())
 
 
 def test_an_error_has_one_full_stop_and_the_right_article() -> None:

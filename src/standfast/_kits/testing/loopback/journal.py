@@ -6,12 +6,14 @@ client's belief.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from standfast._src.base.json_values import Item
 
-MODEL_PATHS = ("/v1/responses", "/v1/chat/completions")
+MODEL_PATH = re.compile(r"(?:(?:/openai)?/v1|/openai/deployments/[^/]+)/(?:responses|chat/completions)")
+"""Paths of requests to a model: those of OpenAI, and those of Azure with and without a deployment in the path."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class Received:
     @property
     def is_model_call(self) -> bool:
         """True for a request to the model (instead of one about stored objects)."""
-        return self.method == "POST" and self.path in MODEL_PATHS
+        return self.method == "POST" and MODEL_PATH.fullmatch(self.path) is not None
 
     @property
     def input(self) -> list[Item]:

@@ -231,7 +231,7 @@ class LoopbackServer(ServedInThread):
     def _route(self, received: Received) -> Callable[[], Any]:
         """Return the action of a request about stored objects; nothing happens until it is called."""
         ledger, body, query = self._ledger, received.body, received.query
-        parts = received.path.removeprefix("/v1/").split("/")
+        parts = received.path.removeprefix("/openai").removeprefix("/v1/").split("/")
         match [received.method, *parts]:
             case ["POST", "responses", "compact"]:
                 return lambda: compact(ledger, body)

@@ -1,8 +1,9 @@
 """Choice of the `openai` client for a request, and its closing.
 
-A client given by the caller is used as is and never closed. Clients made here are closed by `aclose`; there is one for
-each event loop, because a pooled connection belongs to the loop that opened it. `openai` is imported only when a client
-has to be made.
+A client given by the caller is used as is and never closed. There is a client made here for each event loop, because a
+pooled connection belongs to the loop that opened it. It is closed by `aclose`, and else by the end of its loop: later
+it could not be closed, and its destructor would raise "Event loop is closed" in whichever loop runs then. `openai` is
+imported only when a client has to be made.
 
 The client's own retries are switched off for requests that a server adds to a conversation (a silent second try after a
 timeout could double a turn) and for requests under a retry policy of the runner (two layers of retries multiply).
@@ -11,8 +12,9 @@ timeout could double a turn) and for requests under a retry policy of the runner
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -31,21 +33,42 @@ class OwnClients:
 
     def __init__(self, **options: str | None) -> None:
         self._options = {name: value for name, value in options.items() if value is not None}
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]]
+        self._clients = WeakKeyDictionary()
 
     def __call__(self) -> AsyncOpenAI:
         """The client of the running loop."""
         loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = make_client(self._options)
-        return client
+        if loop not in self._clients:
+            client = make_client(self._options)
+            self._clients[loop] = (client, _close_with_the_loop(client, self._clients))
+        return self._clients[loop][0]
 
     async def aclose(self) -> None:
-        """Close the running loop's client. A client of a closed loop can no longer be closed."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
+        """Close the running loop's client."""
+        _, closing = self._clients.get(asyncio.get_running_loop(), (None, None))
+        if closing is not None:
+            await closing.aclose()
+
+
+def _close_with_the_loop(client: AsyncOpenAI, clients: MutableMapping[Any, Any]) -> AsyncGenerator[None, None]:
+    """Return an async generator of the running loop whose end closes the client and takes it out of `clients`.
+
+    `asyncio.run`, and every other program that ends a loop in order, closes the async generators of the loop before the
+    loop. No other public hook runs while the connections can still be closed.
+    """
+
+    async def until_closed() -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            clients.pop(asyncio.get_running_loop(), None)
             await client.close()
+
+    generator = until_closed()
+    with contextlib.suppress(StopIteration):
+        generator.asend(None).send(None)  # to its `yield`, which needs no loop: only a started generator is closed
+    return generator
 
 
 def make_client(options: dict[str, Any]) -> AsyncOpenAI:

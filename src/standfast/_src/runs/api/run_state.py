@@ -40,7 +40,7 @@ from standfast._src.runs.engine.run import Decision, Run, begin
 from standfast._src.runs.loop.agent_graph import AgentGraph
 from standfast._src.runs.loop.conversation_owner import owner_of
 from standfast._src.runs.loop.initial_run import own_items
-from standfast._src.runs.loop.result import interruptions_of
+from standfast._src.runs.loop.result import interruptions_of, waiting_tools
 from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments, RunScope
 from standfast._src.runs.persistence.resume_checks import check_saved
 from standfast._src.runs.steps.call_lookup import idempotency_key, question_shown, questions_of
@@ -321,7 +321,9 @@ class RunState(Generic[TContext, TAgent]):
         )
 
     def __repr__(self) -> str:
-        return f"RunState(run_id={self.run_id!r}, status={self.status!r}, turns={self.current_turn})"
+        waiting = waiting_tools(self._run)
+        asked = f", waiting={waiting!r}" if waiting else ""
+        return f"RunState(run_id={self.run_id!r}, status={self.status!r}, turns={self.current_turn}{asked})"
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------

@@ -41,6 +41,14 @@ def interruptions_of(run: Run, scope: RunScope) -> list[ToolApprovalItem]:
     return found
 
 
+def waiting_tools(run: Run) -> list[str]:
+    """Return the names of the tools whose calls wait for approval, nested runs included, in call order."""
+    found: list[str] = []
+    for call in run.calls:
+        found += waiting_tools(call.child) if call.child is not None else [call.name] * (call.state == "waiting")
+    return found
+
+
 def _ensure_child_scope(run: Run, scope: RunScope, call: Call) -> RunScope:
     """Return the scope of a nested run; if another process paused the run, make one for reading."""
     known = scope.children.get(call.id)
@@ -343,10 +351,11 @@ class RunResultBase(Generic[TState]):
         return ", ".join(f"{count} {one}{'' if count == 1 else 's'}" for count, one in counts)
 
     def __repr__(self) -> str:
-        run = self._run
+        run, asked = self._run, ", ".join(waiting_tools(self._run))
+        output = f"final output of type {type(self.final_output).__name__}"
         return (
             f"<{type(self).__name__} of run {run.spec.run_id}: {run.status}, last agent {run.progress.agent!r}, "
-            f"{self._count_parts()}, final output of type {type(self.final_output).__name__}>"
+            f"{self._count_parts()}, {f'waits for a decision about {asked}' if asked else output}>"
         )
 
     def __str__(self) -> str:
@@ -358,6 +367,8 @@ class RunResultBase(Generic[TState]):
             f"- {self._count_parts()}",
             f"- run {run.spec.run_id}: {run.status}",
         ]
+        if asked := waiting_tools(run):
+            lines.append(f"- waits for a decision about {', '.join(asked)}")
         return "\n".join(lines)
 
 
