@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import paid_once
 from jupyter_client.manager import start_new_kernel
 
-from standfast._kits.operators.open_store import open_store
+from standfast import open_store
 from tests.helpers.children import import_path
 from tests.helpers.processes import wait_until
 from tests.helpers.servers import RedisServer
@@ -53,6 +54,16 @@ def test_the_tests_of_the_page_about_ci_pass_and_notice_an_unsafe_change(tmp_pat
     clerk.write_text(clerk.read_text().replace("@function_tool(needs_approval=True)", "@function_tool"))
     ended = run_workflow(tmp_path)
     assert (ended.returncode, "test_nothing_is_paid_without_a_person" in ended.stdout) == (1, True), ended.stdout
+
+
+# --- the shop of the README ------------------------------------------------------------------------------------------
+
+
+def test_the_shop_pays_twice_on_the_sdk_and_once_here() -> None:
+    twice, told = paid_once.payments_with(paid_once.THEIRS)
+    assert (twice, told) == (["120 to ACME"] * 2, "The tool said: paid 120 to ACME")
+    once, told = paid_once.payments_with(paid_once.OURS)
+    assert (once, told.partition(":")[0]) == (["120 to ACME"], "standfast.RunClaimedError")
 
 
 # --- cells of a notebook ---------------------------------------------------------------------------------------------
