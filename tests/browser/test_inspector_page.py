@@ -10,7 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from standfast import RunConfig, Runner, SQLiteSession, function_tool
-from standfast.testing import final, function_call
+from standfast._kits.cli.entry import main
+from standfast.testing import ModelStep, final, function_call, handoff_call
 from tests.browser.chromium import Page, axe, page
 from tests.inspector.serving import clerk, fill, inspector_here
 from tests.inspector.voice_call import UNHEARD, fill_with_a_call
@@ -227,11 +228,12 @@ async def test_failures_markdown_and_places_of_a_page_that_is_kept_and_sent(tmp_
             await browser.until("document.querySelector('#timeline')?.textContent.includes('Output (failed)')")
 
 
-async def test_ten_thousand_sessions_and_a_long_one_are_looked_through(tmp_path: Path) -> None:
+async def test_ten_thousand_sessions_with_100_000_items_are_looked_through(tmp_path: Path) -> None:
     store = tmp_path / "talks.db"
     long = SQLiteSession("long", store)
-    for start in range(0, 80_000, 10_000):
-        await long.add_items([{"role": "user", "content": f"Question {start + n}"} for n in range(10_000)])
+    for start in range(0, 80_002, 10_000):
+        numbers = range(start, min(start + 10_000, 80_002))
+        await long.add_items([{"role": "user", "content": f"Question {number}"} for number in numbers])
     many = [SQLiteSession(f"session-{number:05}", store) for number in range(9_999)]
     for start in range(0, len(many), 100):
         two = [
@@ -253,11 +255,62 @@ async def test_ten_thousand_sessions_and_a_long_one_are_looked_through(tmp_path:
             await press(browser, "Enter")
             await shows(browser, "One of session-04321")
             await browser.value("location.hash = '#session=long'")
-            await shows(browser, "Question 79999")
+            await shows(browser, "Question 80001")
             await browser.until(AT_END)
             await browser.click("#earlier")
-            await shows(browser, "Question 79901")
+            await shows(browser, "Question 79903")
             assert not browser.problems
+
+
+async def test_a_run_shows_its_hand_over_its_worker_and_its_hold_and_is_let_go(tmp_path: Path) -> None:
+    store = tmp_path / "talks.db"
+    billing = clerk([function_call("trains", {"to": "Rome"}, call_id="call-2")], final("Billed."))
+    billing.name = "Billing"
+    desk = clerk([handoff_call(billing, call_id="call-1")])
+    desk.handoffs = [billing]
+    session = SQLiteSession("handed", store)
+    await Runner.run(desk, "Bill me.", session=session, run_config=RunConfig(run_id="run-handed"))
+    await session.close()
+    # a run that its worker has left in a request: another one is asked in its place, under a lease that lives
+    session = SQLiteSession("left", store)
+    hangs = asyncio.create_task(
+        Runner.run(clerk(ModelStep.hang()), "Hello.", session=session, run_config=RunConfig(run_id="run-left"))
+    )
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            await browser.value("location.hash = '#run=run-handed'")
+            rows = "[...document.querySelectorAll('#timeline strong')].map((one) => one.textContent)"
+            await browser.until(f"({rows}).includes('done')")
+            titles = await browser.value(rows)
+            at = titles.index("Handed over to Billing")
+            assert titles[at - 2].startswith("Turn 1: transfer_to_billing")
+            assert titles[at + 1].startswith("Turn 2: trains")
+            assert " · took " in await browser.value("document.getElementById('run-facts').textContent")
+
+            await browser.value("location.hash = '#run=run-left'")
+            await browser.until("document.querySelector('#run .worker.live')?.textContent.includes('is at it')")
+            assert "standfast runs unlock" in await browser.value("document.querySelector('#run .next').textContent")
+            await asyncio.to_thread(hold_all, store)
+            held = "document.querySelector('#run .waits')?.textContent.includes('was restored from a backup')"
+            await browser.until(held)
+            await browser.until("!document.querySelector('#run .worker')")
+            assert "standfast runs cancel" in await browser.value("document.querySelector('#run .next').textContent")
+            assert await violations(browser) == []
+            await browser.value("document.querySelector('#run .waits .approve').focus()")
+            await press(browser, "Enter")
+            await shows(browser, "The run may continue.")
+            await shows(browser, "A worker that calls Runner.recover continues it; by hand: standfast runs resume")
+            assert not browser.problems
+    hangs.cancel()
+    await asyncio.gather(hangs, return_exceptions=True)
+    result = await Runner.resume(clerk(final("Here again.")), "run-left", session=session)
+    assert result.final_output == "Here again."
+    await session.close()
+
+
+def hold_all(store: Path) -> None:
+    """As after restoring a backup: `standfast runs hold STORE --all`."""
+    assert main(["runs", "hold", str(store), "run-left", "--yes"]) == 0
 
 
 async def test_what_is_approved_is_shown_exactly_and_no_other_server_learns_the_token(tmp_path: Path) -> None:
@@ -339,14 +392,15 @@ async def test_the_page_fits_a_phone_and_is_dark_where_people_want_it_so(tmp_pat
     await fill(store)
     with inspector_here(store, "ada") as served:
         async with page(served.address) as browser:
-            await browser.command(
-                "Emulation.setDeviceMetricsOverride", width=375, height=667, deviceScaleFactor=2, mobile=True
-            )
-            for name, words in (("invoice-7", "pay waits for a decision"), ("evil", "onerror=window.pwned=1")):
-                await browser.click("#sessions button", name)
-                await shows(browser, words)
-                wide = "document.documentElement.scrollWidth"
-                assert await browser.value(wide) <= 375, f"{name}: one has to scroll sideways"
+            for width in (390, 375):
+                phone = {"width": width, "height": 667, "deviceScaleFactor": 2, "mobile": True}
+                await browser.command("Emulation.setDeviceMetricsOverride", **phone)
+                for name, words in (("invoice-7", "pay waits for a decision"), ("evil", "onerror=window.pwned=1")):
+                    await browser.value("location.hash = ''")
+                    await browser.click("#sessions button", name)
+                    await shows(browser, words)
+                    wide = "document.documentElement.scrollWidth"
+                    assert await browser.value(wide) <= width, f"{name}: one has to scroll sideways"
             for scheme, is_dark in (("dark", True), ("light", False)):
                 features = [{"name": "prefers-color-scheme", "value": scheme}]
                 await browser.command("Emulation.setEmulatedMedia", features=features)

@@ -33,7 +33,9 @@ from standfast._kits.cli.formatting import (
 from standfast._kits.cli.output import Column, Node, Output, json_text
 from standfast._kits.cli.pages import Rows, show_pages
 from standfast._kits.operators.exit_codes import DONE, RefusedError
-from standfast._kits.operators.suggested_commands import resume_command, store_command
+from standfast._kits.operators.next_steps import next_step_of
+from standfast._kits.operators.run_worker import STATES_IN_WORDS
+from standfast._kits.operators.suggested_commands import store_command
 
 if TYPE_CHECKING:
     from standfast._kits.operators.run_view import CallView, RunView
@@ -120,42 +122,9 @@ async def show_run(args: argparse.Namespace, out: Output) -> int:
     for call in view.waiting:
         line = store_command("runs approve", store_named(args), view.run_id, call.call_id)
         out.note(f"to decide about {quote(call.tool)}: {line}   (or: reject … --say WHY)")
-    if view.status == "ready":
-        out.note(f"to go on: {resume_command(store_named(args), view.run_id)}")
-    if view.hold is not None:
-        go_on = store_command("runs approve", store_named(args), view.run_id)
-        give_up = store_command("runs cancel", store_named(args), view.run_id)
-        out.note(f"to let it continue: {go_on}   (or give it up: {give_up})")
-    if view.status == "running":
-        out.note(_next_step(args, view))
+    if (step := next_step_of(view, store_named(args))) is not None:
+        out.note(f"{step.text}: {step.command}" + (f"   (or give it up: {step.give_up})" if step.give_up else ""))
     return DONE
-
-
-def _next_step(args: argparse.Namespace, view: RunView) -> str:
-    """Return advice about a running run, by the state of its worker."""
-    resume, store = resume_command(store_named(args), view.run_id), store_named(args)
-    cancel = store_command("runs cancel", store, view.run_id)
-    if view.worker is None:
-        takeover = store_command("runs resume", store, view.run_id, options="--agent MODULE:NAME --takeover")
-        return f"no lease tells whether a worker is at it; if none is: {takeover}"
-    match view.worker.state:
-        case "live":
-            unlock = store_command("runs unlock", store, view.run_id)
-            return f"it is under way; if its worker makes no progress: {unlock}"
-        case "hung":
-            return f"stop that process first, for its tools may still act; then go on: {resume}   (or: {cancel})"
-        case "silent":
-            return f"make sure on its machine that the process has ended; then go on: {resume}   (or: {cancel})"
-        case "dead":
-            return f"to go on: {resume}   (or give it up: {cancel})"
-
-
-WORKER_STATES = {
-    "live": "is at it",
-    "hung": "HANGS: its process exists and does not renew its lease",
-    "silent": "is SILENT: it has died or hangs, and its process cannot be seen from this machine",
-    "dead": "is DEAD: its process has ended",
-}
 
 
 def _describe_worker(worker: RunWorker) -> str:
@@ -163,7 +132,7 @@ def _describe_worker(worker: RunWorker) -> str:
     who = worker.holder or "a worker that gave no name"
     ends = "ended" if worker.until <= datetime.now(UTC) else "ends"
     return (
-        f"worker: {who} {WORKER_STATES[worker.state]} · since {when(worker.since)} · "
+        f"worker: {who} {STATES_IN_WORDS[worker.state]} · since {when(worker.since)} · "
         f"renewed {age(worker.renewed)} · lease {ends} {age(worker.until)}"
     )
 

@@ -86,6 +86,7 @@ def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
     }
     writes: dict[str, Handler] = {
         "/api/decide": inspector.decide,
+        "/api/release": inspector.release,
         "/api/fork": inspector.fork,
         "/api/undo": inspector.undo,
     }
@@ -199,6 +200,8 @@ class Inspector:
                         "calls": [],
                         "open_items": [],
                         "open_views": [],
+                        "is_held": False,
+                        "worker": None,
                         "next": None,
                     }
                 )
@@ -332,6 +335,11 @@ class Inspector:
             _text_of(asked, "run"), _text_of(asked, "call"), approve, by=self.who,
             reason=asked.get("reason") or None, arguments=arguments, prepared_arguments=values,
         )  # fmt: skip
+        return _json(json_views.run(run, self.store.url))
+
+    async def release(self, request: Request) -> Response:
+        """Release a held run: a worker may continue the run."""
+        run = await self.store.release(_text_of(await _body(request), "run"), by=self.who)
         return _json(json_views.run(run, self.store.url))
 
     async def fork(self, request: Request) -> Response:

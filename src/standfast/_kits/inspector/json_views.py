@@ -11,9 +11,10 @@ from typing import Any
 
 from standfast._kits.inspector.rendering import indent_json, item_view
 from standfast._kits.inspector.timeline import heard_in_words, unheard_text
+from standfast._kits.operators.next_steps import next_step_of
 from standfast._kits.operators.run_view import CallView, RunView, SpokenView
+from standfast._kits.operators.run_worker import STATES_IN_WORDS, RunWorker
 from standfast._kits.operators.store import SessionSummary, WaitingCall
-from standfast._kits.operators.suggested_commands import resume_command
 from standfast._src.base.safe_text import safe
 from standfast._src.items.usage import Usage
 from standfast._src.runs.engine.run_store import RunSummary
@@ -128,11 +129,20 @@ def is_too_long(arguments: str, prepared: str | None) -> bool:
 
 
 def next_step(one: RunView, store: str) -> Shown | None:
-    """Say how a `ready` run is continued: by a worker, or by a command that a person can paste."""
-    if one.status != "ready" or one.kind != "run":
+    """Return the advice of `standfast runs show` about a run, with commands for pasting."""
+    step = next_step_of(one, store)
+    if step is None:
         return None
-    text = "A worker that calls Runner.recover continues it. By hand:"
-    return {"text": text, "command": safe(resume_command(store, one.run_id))}
+    text = f"{step.text[:1].upper()}{step.text[1:]}:"
+    return {"text": text, "command": safe(step.command), "give_up": _name(step.give_up)}
+
+
+def worker(one: RunWorker | None) -> Shown | None:
+    """Return the worker of a run, with a state in words."""
+    if one is None:
+        return None
+    name = safe(one.holder) or "A worker that gave no name"
+    return {"state": one.state, "text": f"{name} {STATES_IN_WORDS[one.state]}", "until": when(one.until)}
 
 
 def run(one: RunView, store: str) -> Shown:
@@ -150,6 +160,8 @@ def run(one: RunView, store: str) -> Shown:
         "calls": [call(part) for part in one.calls],
         "usage": usage(one.usage),
         "settled_by": one.settled_by,
+        "is_held": one.hold is not None and not one.waiting,
+        "worker": worker(one.worker) if one.status == "running" else None,
         "next": next_step(one, store),
     }
 

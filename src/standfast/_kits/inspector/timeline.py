@@ -45,14 +45,18 @@ def timeline_of(run: RunView, records: Sequence[Record], kept: RunUsage | None) 
 def _stored_rows(records: Sequence[Record], requests: Sequence[Any]) -> list[Row]:
     """Return a row for each record; the first of a reply has its turn's number and cost."""
     replies = Counter(one.turn for one in requests)
+    agents = {one.turn: one.agent for one in requests if one.agent is not None and not one.is_nested}
     rows: list[Row] = []
-    turn, was_reply = 0, False
+    turn, was_reply, speaker = 0, False, agents.get(1)
     for record in records:
         view = None if record.item is None else item_view(record.item)
         row = _row_of(view, record)
         is_reply = row["kind"] == "turn" or (row["kind"] == "call" and view is not None and view["kind"] != "output")
         if is_reply and not was_reply:
             turn += 1
+            if (agent := agents.get(turn, speaker)) != speaker:
+                rows.append(_row("handover", record.at, safe(f"Handed over to {agent}")))
+                speaker = agent
             row["turn"] = turn
             row["title"] = f"Turn {turn}: {row['title']}"
             used = sum_usages([one.usage for one in requests if one.turn == turn])

@@ -6,7 +6,7 @@ holder renews no more: it has died, or it hangs. On the machine of the holder th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -17,6 +17,14 @@ from standfast._src.sessions.rules.leases import LeaseState, lease_state_in, ope
 from standfast._src.sessions.storage import Name, Plan, ReadRequest
 
 WorkerState = Literal["live", "hung", "silent", "dead"]
+
+STATES_IN_WORDS: Mapping[WorkerState, str] = {
+    "live": "is at it",
+    "hung": "HANGS: its process exists and does not renew its lease",
+    "silent": "is SILENT: it has died or hangs, and its process cannot be seen from this machine",
+    "dead": "is DEAD: its process has ended",
+}
+"""What terminal and inspector say behind the name of a worker."""
 
 
 @dataclass(frozen=True, slots=True)

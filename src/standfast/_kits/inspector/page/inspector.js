@@ -285,7 +285,7 @@ function waitingCall(run, call) {
 function openRun(run) {
   const section = make("div", {}, make("h3", { text: `Open: ${run.agent || "an agent"}, ${run.status}` }),
     make("p", { class: "about" }, make("a", { href: link({ run: run.id }), text: "run" }), " ", identifier(run.id, run.name), ` ${run.doing}`),
-    run.next ? make("p", { class: "next" }, run.next.text, " ", run.next.command ? make("code", { text: run.next.command }) : null) : null);
+    run.worker ? make("p", { class: `worker ${run.worker.state}`, text: `${run.worker.text}.` }) : null, nextStep(run), heldRun(run));
   for (const view of run.open_views) {
     const node = shown(view, section);
     if (node) section.append(node);

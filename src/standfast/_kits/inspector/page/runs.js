@@ -1,8 +1,9 @@
 // One run by itself: what it did and when, what it waits for, what it cost. Uses the helpers of inspector.js.
 "use strict";
 
+const ENDED = ["done", "failed", "cancelled"];
 const RUN_POLL_MS = 1000; // how often a run that has not ended is asked for again
-const SYMBOLS = { input: "›", turn: "↻", call: "⚙", failed: "✗", waits: "?", approved: "✓", rejected: "✗", resumed: "⇄", end: "■", heard: "♪" };
+const SYMBOLS = { input: "›", turn: "↻", call: "⚙", failed: "✗", waits: "?", approved: "✓", rejected: "✗", resumed: "⇄", end: "■", handover: "⇒", heard: "♪" };
 
 function timelineRow(one, before) {
   const gap = one.at && before ? seconds((new Date(one.at) - new Date(before)) / 1000) : "";
@@ -32,33 +33,67 @@ function seconds(count) {
 function drawRun(run) {
   document.title = `${run.name} · standfast inspector`;
   const total = run.usage.total;
+  const hasEnded = ENDED.includes(run.status);
+  const took = run.created && run.updated ? seconds((new Date(run.updated) - new Date(run.created)) / 1000) || "less than 0.1 s" : "";
   const facts = make("p", { id: "run-facts" }, identifier(run.id, run.name), ` · ${run.kind} of ${run.agent || "an agent"} · `,
-    make("b", { text: run.status, class: `status ${run.status}` }), run.doing && !run.doing.startsWith("has ended") ? ` · ${run.doing}` : "",
+    make("b", { text: run.status, class: `status ${run.status}` }), took ? ` · ${hasEnded ? "took" : "for"} ${took}` : "", run.doing && !run.doing.startsWith("has ended") ? ` · ${run.doing}` : "",
     total ? ` · ${number(total)} tokens in ${number(run.usage.requests)} ${run.usage.requests === 1 ? "request" : "requests"}` : "",
     run.dollars ? ` · $${run.dollars}` : "");
   const parts = [make("h2", { text: `Run ${run.name}` }), facts];
   if (run.session !== null) parts.push(make("p", {}, make("a", { href: link({ session: run.session }), text: `Conversation ${run.session_name}` })));
-  if (run.next) parts.push(make("p", { class: "next" }, run.next.text, " ", run.next.command ? make("code", { text: run.next.command }) : null));
+  if (run.worker) parts.push(make("p", { class: `worker ${run.worker.state}`, text: `${run.worker.text}.` }));
+  parts.push(nextStep(run), heldRun(run));
   for (const call of run.calls) if (call.state === "waiting") parts.push(waitingCall(run, call));
   const rows = [];
   let before = run.created;
   for (const one of run.timeline) { rows.push(timelineRow(one, before)); before = one.at ?? before; }
   parts.push(make("ol", { id: "timeline", "aria-label": "Timeline" }, ...rows));
   if (run.has_more) parts.push(make("p", { class: "about", text: "Only the latest part of the run's records is shown." }));
-  $("run").replaceChildren(...parts);
+  $("run").replaceChildren(...parts.filter(Boolean));
+}
+
+function nextStep(run) {
+  // Who continues the run, and how: the advice that `standfast runs show` gives.
+  if (!run.next) return null;
+  return make("p", { class: "next" }, `${run.next.text} `, make("code", { text: run.next.command }),
+    run.next.give_up ? " Or give it up: " : null, run.next.give_up ? make("code", { text: run.next.give_up }) : null);
+}
+
+function heldRun(run) {
+  // A run of a store that was restored from a backup: it may have acted after the backup, so a person looks first.
+  if (!run.is_held) return null;
+  const release = tried(async () => {
+    const now = await ask("/api/release", {}, { run: run.id });
+    if (state.view === "run") await go(); else await about();
+    $("live").textContent = `The run may continue. ${now.next ? `${now.next.text} ${now.next.command}` : ""}`;
+    await list();
+  });
+  return make("div", { class: "waits" }, make("h3", { text: "This run waits for a person" }),
+    make("p", { text: "Its store was restored from a backup. What the run did after the backup is not known here: look whether its calls took effect, then let it continue." }),
+    state.writes ? make("p", {}, make("button", { type: "button", class: "approve", text: "Let it continue", onclick: release })) : make("p", { class: "about", text: "Start the inspector with --write to decide here." }));
 }
 
 async function showRun(runId) {
+  // Returns when the run is drawn; while it goes on, it is asked for again.
   const mine = ++state.place;
-  let drawn = null;
-  while (mine === state.place) {
+  const look = async (drawn) => {
     const run = await ask("/api/run", { run: runId });
-    if (mine !== state.place) return;
+    if (mine !== state.place) return null;
     const typing = $("run").contains(document.activeElement) && document.activeElement.tagName === "INPUT";
-    if (run.revision !== drawn?.revision || run.status !== drawn?.status) if (!typing) { drawRun(run); drawn = run; }
-    if (["done", "failed", "cancelled"].includes(run.status)) return;
-    await new Promise((done) => setTimeout(done, RUN_POLL_MS));
-  }
+    const isNews = run.revision !== drawn?.revision || run.status !== drawn?.status || run.worker?.state !== drawn?.worker?.state;
+    if (isNews && typing && drawn) return drawn;
+    if (isNews) drawRun(run);
+    return run;
+  };
+  const follow = tried(async (drawn) => {
+    while (drawn && !ENDED.includes(drawn.status)) {
+      await new Promise((done) => setTimeout(done, RUN_POLL_MS));
+      if (mine !== state.place) return;
+      drawn = await look(drawn);
+    }
+  });
+  const drawn = await look(null);
+  follow(drawn);
 }
 
 // --- the store as a whole --------------------------------------------------------------------------------------------

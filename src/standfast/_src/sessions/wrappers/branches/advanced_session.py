@@ -160,7 +160,7 @@ class AdvancedSQLiteSession(SQLiteSession):
     # --- history -----------------------------------------------------------------------------------------------------
 
     async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[Item]:
-        """Return the whole history of a branch (None: the current one), or its latest `limit` items; oldest first."""
+        """Return the whole history of a branch, or the latest `limit` items; oldest first. None: the current branch."""
         if branch_id is None:
             return await super().get_items(limit)
         wanted = effective_limit(limit, self.session_settings)

@@ -60,14 +60,14 @@ _MODES = ("auto", "input", "previous_response_id")
 
 
 class OpenAIResponsesCompactionSession(CompactingSession):
-    """Session with a history kept short by `responses.compact`. It has the abilities of the wrapped session.
+    """Session with a history kept short by `responses.compact`, and with the abilities of the wrapped session.
 
     Args:
         session_id: The name of the conversation.
-        underlying_session: The session that keeps the history.
+        underlying_session: The session with the history.
         client: An OpenAI client, which stays the caller's; left out, the default one, or one that is made when it is
             first needed.
-        model: The model that compacts.
+        model: The compacting model.
         compaction_mode: "input" sends the history, "previous_response_id" names a stored response, "auto" chooses.
         should_trigger_compaction: A function of `response_id`, `compaction_mode` (resolved),
             `compaction_candidate_items` and `session_items`, which says if it is time; left out, at ten candidates.

@@ -42,11 +42,11 @@ KEEP_LAST = 6
 
 
 class SummarisingSession(CompactingSession):
-    """Session with older turns summarised by `model`. It has the abilities of the wrapped session.
+    """Session with older turns summarised by `model`, and with the abilities of the wrapped session.
 
     Args:
-        underlying_session: The session that keeps the history.
-        model: The model that summarises: any object with `get_response`.
+        underlying_session: The session with the history.
+        model: The summarising model: any object with `get_response`.
         keep_last: The last turns that together have at least so many items are never summarised.
         should_trigger: A function of `compaction_candidate_items` and `session_items`, both of the part before those
             turns, which says if it is time; left out, at ten candidates.

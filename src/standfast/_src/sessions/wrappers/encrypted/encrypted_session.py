@@ -40,13 +40,13 @@ class EncryptedSession(StoredSession):
 
     Args:
         session_id: The name of the conversation.
-        underlying_session: The session that keeps what is sealed.
+        underlying_session: The session with the sealed records.
         encryption_key: One secret; or else `keys`.
         ttl: In seconds: items are not shown longer than that after they were written.
         max_scan_items: The number of stored records that one read may take; beyond it ReadBudgetError is raised.
         keys: Several secrets by their ids. All of them read.
-        current: The id of the key that seals what is written.
-        tenant: A name that is authenticated with every record.
+        current: The id of the sealing key.
+        tenant: A name, authenticated with every record.
         session_keys: A `KeyFile`: a session can be erased by destroying its own key.
         reads_sdk_data: True to show items that the OpenAI Agents SDK has encrypted with the same key; without it, a
             record in the SDK's format is a SealKeyError.
