@@ -124,4 +124,13 @@ def test_a_pull_request_is_tested_with_no_rights_and_no_key() -> None:
     assert "permissions: {}" in text
     facts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     oldest = facts["project"]["requires-python"].removeprefix(">=")
-    assert f'"{oldest}"' in text, "the oldest supported Python is tested"
+    named = [one.rpartition(" ")[2] for one in facts["project"]["classifiers"] if "Python :: 3." in one]
+    assert f'python: ["{oldest}", "{named[-1]}"]' in text, "the oldest and the newest supported Python are tested"
+    assert "run: ./dev docs" in text
+
+
+def test_the_readme_names_what_an_installation_brings() -> None:
+    facts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    names = [re.split(r"[><=\[]", one)[0] for one in facts["project"]["dependencies"]]
+    costs = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What it costs\n")[2].partition("##")[0]
+    assert set(re.findall(r"`([\w-]+)`", costs.partition(")")[0])) == set(names)

@@ -396,7 +396,7 @@ if TYPE_CHECKING:
     from ._src.tracing.trace_records import Span, SpanError, Trace, TracingProcessor, gen_span_id, gen_trace_id
     from ._src.tracing.tracing_switch import set_tracing_disabled
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 __all__ = [
     "Ability",
     "AbilityMissingError",
