@@ -49,9 +49,13 @@ def test_what_is_missing_for_a_release_is_said_and_nothing_is_built(capsys: pyte
     assert release.main(["--tag", "v9.9.9"]) == 1
     said = capsys.readouterr().err
     assert "the repository's address is not known, and none is invented" in said
-    assert f"{facts['project']['version']} is no version to release" in said
     assert "the tag v9.9.9 is not that of version" in said
-    assert "CHANGELOG.md has no section" in said
+    assert "no version to release" not in said
+    assert "has no section" not in said
+    facts["project"]["version"] = "9.9.9.dev0"
+    told = " ".join(release.not_ready(ROOT, facts, None))
+    assert "9.9.9.dev0 is no version to release" in told
+    assert "CHANGELOG.md has no section 9.9.9.dev0" in told
 
 
 def test_a_checkout_that_is_ready_is_built_and_kept(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
