@@ -17,8 +17,8 @@ def page(seen: Mapping[Engine, Sequence[EngineResult]]) -> str:
     lines = [
         "# Engines: what each was seen to keep",
         "",
-        "Every row is a check of the kit for engines ([how to run it on yours](../how-to/test-your-own-engine.md)), for",
-        "a sentence of [G1](contract.md#g1). ✓ kept, ✗ broken, – left out. Written by",
+        "Every row is a check of the kit for engines ([how to run it on yours](../how-to/test-your-own-engine.md)),",
+        "for a sentence of [G1](contract.md#g1). ✓ kept, ✗ broken, – left out. Written by",
         "`python -m standfast.conformance.engines … --report`, never by hand.",
         "",
         *(f"- {engine.name}: {engine.about}" for engine in seen if engine.about),
