@@ -51,6 +51,9 @@ WRONG: list[tuple[str, Any]] = [
     ("lease_wait_s", -1),
     ("close_session", "no"),
     ("messages", "sometimes"),
+    ("stored_input_filter", 42),
+    ("limits", 42),
+    ("price", 42),
 ]
 
 

@@ -167,7 +167,7 @@ async def test_a_policy_that_is_none_is_refused_when_a_cut_call_is_settled_and_t
         await Runner.run(Agent(name="a", tools=[act], model=asking), "start", session=session, run_config=RUN)
     act.on_unknown = "retry"  # type: ignore[assignment]  # set behind the constructor's check
     agent: Any = Agent(name="a", tools=[act], model=ScriptedModel([says("Done.")]))
-    with pytest.raises(InvalidSettingError, match="no policy"):
+    with pytest.raises(InvalidSettingError, match="is not a policy"):
         await asyncio.wait_for(Runner.resume(agent, "r1", session=session), 30)
     act.on_unknown = "report"
     assert (await Runner.resume(agent, "r1", session=session)).final_output == "Done."

@@ -150,12 +150,16 @@ class RunConfig:
         tool_name_collision_policy: Effect of two tools of equal name: an error, or the last one wins.
         output_guardrail_blocked_message: Replacement of a tool's result that was the final output and tripped an output
             guardrail.
+        stored_input_filter: Takes a run's new items and returns those to store in their place, once, before anything else
+            sees them (C1).
         run_id: The run's name as a writer: running again under the same name continues where it was interrupted (C12).
         run_store: Store of the saved run.
         save: "auto": the run is saved whenever its promises need it; "never": not even with a run store.
         concurrency: Behaviour while another run holds the session: wait for it, be refused, or write anyway (C13).
         messages: Whether this run hears messages sent to its conversation meanwhile (F2).
         unfinished: Policy of a new run towards another run of the conversation that has not ended (C15).
+        limits: Upper bounds of the run in requests, tokens, tool calls and money (F9).
+        price: Gives the cost of a usage of a model in US dollars, for limits in money; None: by `genai-prices`.
         lease_ttl_s: Seconds for which the session stays leased after a crash of this process; renewed while it lives.
         lease_wait_s: Seconds to wait for another run's session: longer than the lease of a crashed one lives.
         close_session: True if the run closes the session it was given (C14).

@@ -305,6 +305,10 @@ def _check(run: Run) -> None:
         _check_calls(run.turn)
 
 
+def _is_local_call(kind: object) -> bool:
+    return isinstance(kind, str) and kind in LOCAL_CALL_TYPES  # a damaged state may hold anything there
+
+
 def _check_calls(turn: Turn) -> None:
     """Check that the calls of the open turn belong to its reply, and their outputs to them.
 
@@ -323,7 +327,7 @@ def _check_calls(turn: Turn) -> None:
             _check(call.child)
     known = {call.id for call in turn.calls}
     for entry in turn.reply:
-        if entry.item.get("type") in LOCAL_CALL_TYPES and str(entry.item.get("call_id")) not in known:
+        if _is_local_call(entry.item.get("type")) and str(entry.item.get("call_id")) not in known:
             raise _unreadable("a call of its reply is missing")
 
 
