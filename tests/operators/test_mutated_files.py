@@ -171,8 +171,10 @@ async def test_undo_files(tmp_path: Path, seed: int) -> None:
     path, copy = tmp_path / "talks.db", tmp_path / "copy.db"
     call = {"type": "function_call", "name": "look", "call_id": "c", "arguments": "{}"}
     async with open_store(path, create=True) as store:
-        await store.session("one").add_items([message("a"), call, message("b")])
-        await store.session("two").add_items([message("of two")])
+        for name, items in (("one", [message("a"), call, message("b")]), ("two", [message("of two")])):
+            session = store.session(name)
+            await session.add_items(items)
+            await session.close()
         report = await repair_store(store, tmp_path / "undo", clock=lambda: 4e9)
         assert report.of("repaired")
     before, data, chance = await state_of(path, "two"), (tmp_path / "undo").read_bytes(), random.Random(seed)

@@ -150,8 +150,8 @@ class RunConfig:
         tool_name_collision_policy: Effect of two tools of equal name: an error, or the last one wins.
         output_guardrail_blocked_message: Replacement of a tool's result that was the final output and tripped an output
             guardrail.
-        stored_input_filter: Takes a run's new items and returns those to store in their place, once, before anything else
-            sees them (C1).
+        stored_input_filter: Takes a run's new items and returns those to store in their place, once, before anything
+            else sees them (C1).
         run_id: The run's name as a writer: running again under the same name continues where it was interrupted (C12).
         run_store: Store of the saved run.
         save: "auto": the run is saved whenever its promises need it; "never": not even with a run store.
