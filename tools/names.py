@@ -14,7 +14,7 @@ import inspect
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -101,11 +101,10 @@ def lazy_module(path: str, doc: str, *, is_package: bool = True, version: bool =
         lines.append("TYPE_CHECKING = False")
     if by_home:
         lines.append("if TYPE_CHECKING:")
-        lines += [f"    from {dots}{home} import {', '.join(names)}" for home, names in sorted(by_home.items())]
+        lines += [typed_import(dots + home, names) for home, names in sorted(by_home.items())]
     lines.append("")
     if version:
         lines.append('__version__ = "' + project_version() + '"')
-    lines.append(f"__all__ = {sorted(homes)!r}" if homes else "__all__: list[str] = []")
     lines.append("__getattr__, __dir__ = lazy(__name__)")
     return "\n".join(lines) + "\n"
 
@@ -120,13 +119,17 @@ def kit_module(path: str, home: str, *, is_package: bool) -> str:
             "from __future__ import annotations",
             *(["from typing import TYPE_CHECKING"] if names else []),
             f"from {dots}_src.exports.lazy import forward",
-            *(["if TYPE_CHECKING:", f"    from {dots}{home} import {', '.join(names)}"] if names else []),
+            *(["if TYPE_CHECKING:", typed_import(dots + home, names)] if names else []),
             "",
-            f"__all__ = {names!r}" if names else "__all__: list[str] = []",
             "__getattr__, __dir__ = forward(__name__)",
             "",
         ]
     )
+
+
+def typed_import(home: str, names: Iterable[str]) -> str:
+    """The import of names for type checkers: `name as name` marks a name that the module offers."""
+    return f"    from {home} import {', '.join(f'{name} as {name}' for name in names)}"
 
 
 def command_module(path: str, home: str) -> str:

@@ -11,22 +11,13 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.agents.agent import (
-        Agent,
-        AgentBase,
-        MCPConfig,
-        StopAtTools,
-        ToolsToFinalOutputFunction,
-        ToolsToFinalOutputResult,
+        Agent as Agent,
+        AgentBase as AgentBase,
+        MCPConfig as MCPConfig,
+        StopAtTools as StopAtTools,
+        ToolsToFinalOutputFunction as ToolsToFinalOutputFunction,
+        ToolsToFinalOutputResult as ToolsToFinalOutputResult,
     )
-    from ._src.agents.as_tool import AgentToolStreamEvent
+    from ._src.agents.as_tool import AgentToolStreamEvent as AgentToolStreamEvent
 
-__all__ = [
-    "Agent",
-    "AgentBase",
-    "AgentToolStreamEvent",
-    "MCPConfig",
-    "StopAtTools",
-    "ToolsToFinalOutputFunction",
-    "ToolsToFinalOutputResult",
-]
 __getattr__, __dir__ = lazy(__name__)

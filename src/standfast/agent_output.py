@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.output_type import AgentOutputSchema, AgentOutputSchemaBase
+    from ._src.agents.output_type import (
+        AgentOutputSchema as AgentOutputSchema,
+        AgentOutputSchemaBase as AgentOutputSchemaBase,
+    )
 
-__all__ = ["AgentOutputSchema", "AgentOutputSchemaBase"]
 __getattr__, __dir__ = lazy(__name__)

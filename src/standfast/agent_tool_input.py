@@ -11,28 +11,16 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.agents.tool_input import (
-        STRUCTURED_INPUT_PREAMBLE,
-        StructuredInputSchemaInfo,
-        StructuredToolInputBuilder,
-        StructuredToolInputBuilderOptions,
-        StructuredToolInputResult,
-        build_structured_input_schema_info,
-        default_tool_input_builder,
-        is_agent_tool_input,
-        resolve_agent_tool_input,
+        STRUCTURED_INPUT_PREAMBLE as STRUCTURED_INPUT_PREAMBLE,
+        StructuredInputSchemaInfo as StructuredInputSchemaInfo,
+        StructuredToolInputBuilder as StructuredToolInputBuilder,
+        StructuredToolInputBuilderOptions as StructuredToolInputBuilderOptions,
+        StructuredToolInputResult as StructuredToolInputResult,
+        build_structured_input_schema_info as build_structured_input_schema_info,
+        default_tool_input_builder as default_tool_input_builder,
+        is_agent_tool_input as is_agent_tool_input,
+        resolve_agent_tool_input as resolve_agent_tool_input,
     )
-    from ._src.agents.tool_input_model import AgentAsToolInput
+    from ._src.agents.tool_input_model import AgentAsToolInput as AgentAsToolInput
 
-__all__ = [
-    "AgentAsToolInput",
-    "STRUCTURED_INPUT_PREAMBLE",
-    "StructuredInputSchemaInfo",
-    "StructuredToolInputBuilder",
-    "StructuredToolInputBuilderOptions",
-    "StructuredToolInputResult",
-    "build_structured_input_schema_info",
-    "default_tool_input_builder",
-    "is_agent_tool_input",
-    "resolve_agent_tool_input",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.guardrails import input_guardrail, output_guardrail
-    from ._src.tools.function_tool import function_tool, tool
-    from ._src.tools.tool_guardrails import tool_input_guardrail, tool_output_guardrail
+    from ._src.agents.guardrails import input_guardrail as input_guardrail, output_guardrail as output_guardrail
+    from ._src.tools.function_tool import function_tool as function_tool, tool as tool
+    from ._src.tools.tool_guardrails import (
+        tool_input_guardrail as tool_input_guardrail,
+        tool_output_guardrail as tool_output_guardrail,
+    )
 
-__all__ = [
-    "function_tool",
-    "input_guardrail",
-    "output_guardrail",
-    "tool",
-    "tool_input_guardrail",
-    "tool_output_guardrail",
-]
 __getattr__, __dir__ = lazy(__name__)

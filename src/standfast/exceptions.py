@@ -10,35 +10,20 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.error_handlers import RunErrorDetails
+    from ._src.agents.error_handlers import RunErrorDetails as RunErrorDetails
     from ._src.base.errors import (
-        AgentsException,
-        InputGuardrailTripwireTriggered,
-        MaxTurnsExceeded,
-        MCPToolCancellationError,
-        ModelBehaviorError,
-        ModelRefusalError,
-        ModelTimeoutError,
-        OutputGuardrailTripwireTriggered,
-        ToolInputGuardrailTripwireTriggered,
-        ToolOutputGuardrailTripwireTriggered,
-        ToolTimeoutError,
-        UserError,
+        AgentsException as AgentsException,
+        InputGuardrailTripwireTriggered as InputGuardrailTripwireTriggered,
+        MaxTurnsExceeded as MaxTurnsExceeded,
+        MCPToolCancellationError as MCPToolCancellationError,
+        ModelBehaviorError as ModelBehaviorError,
+        ModelRefusalError as ModelRefusalError,
+        ModelTimeoutError as ModelTimeoutError,
+        OutputGuardrailTripwireTriggered as OutputGuardrailTripwireTriggered,
+        ToolInputGuardrailTripwireTriggered as ToolInputGuardrailTripwireTriggered,
+        ToolOutputGuardrailTripwireTriggered as ToolOutputGuardrailTripwireTriggered,
+        ToolTimeoutError as ToolTimeoutError,
+        UserError as UserError,
     )
 
-__all__ = [
-    "AgentsException",
-    "InputGuardrailTripwireTriggered",
-    "MCPToolCancellationError",
-    "MaxTurnsExceeded",
-    "ModelBehaviorError",
-    "ModelRefusalError",
-    "ModelTimeoutError",
-    "OutputGuardrailTripwireTriggered",
-    "RunErrorDetails",
-    "ToolInputGuardrailTripwireTriggered",
-    "ToolOutputGuardrailTripwireTriggered",
-    "ToolTimeoutError",
-    "UserError",
-]
 __getattr__, __dir__ = lazy(__name__)

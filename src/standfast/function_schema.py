@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.tools.docstrings import DocstringStyle
-    from ._src.tools.documentation import FuncDocumentation, generate_func_documentation
-    from ._src.tools.schema import FuncSchema, function_schema
+    from ._src.tools.docstrings import DocstringStyle as DocstringStyle
+    from ._src.tools.documentation import (
+        FuncDocumentation as FuncDocumentation,
+        generate_func_documentation as generate_func_documentation,
+    )
+    from ._src.tools.schema import FuncSchema as FuncSchema, function_schema as function_schema
 
-__all__ = ["DocstringStyle", "FuncDocumentation", "FuncSchema", "function_schema", "generate_func_documentation"]
 __getattr__, __dir__ = lazy(__name__)

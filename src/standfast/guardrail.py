@@ -11,22 +11,13 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.agents.guardrails import (
-        GuardrailFunctionOutput,
-        InputGuardrail,
-        InputGuardrailResult,
-        OutputGuardrail,
-        OutputGuardrailResult,
-        input_guardrail,
-        output_guardrail,
+        GuardrailFunctionOutput as GuardrailFunctionOutput,
+        InputGuardrail as InputGuardrail,
+        InputGuardrailResult as InputGuardrailResult,
+        OutputGuardrail as OutputGuardrail,
+        OutputGuardrailResult as OutputGuardrailResult,
+        input_guardrail as input_guardrail,
+        output_guardrail as output_guardrail,
     )
 
-__all__ = [
-    "GuardrailFunctionOutput",
-    "InputGuardrail",
-    "InputGuardrailResult",
-    "OutputGuardrail",
-    "OutputGuardrailResult",
-    "input_guardrail",
-    "output_guardrail",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.context import AgentHookContext
-    from ._src.agents.hooks import AgentHooks, AgentHooksBase, RunHooks, RunHooksBase, TAgent
+    from ._src.agents.context import AgentHookContext as AgentHookContext
+    from ._src.agents.hooks import (
+        AgentHooks as AgentHooks,
+        AgentHooksBase as AgentHooksBase,
+        RunHooks as RunHooks,
+        RunHooksBase as RunHooksBase,
+        TAgent as TAgent,
+    )
 
-__all__ = ["AgentHookContext", "AgentHooks", "AgentHooksBase", "RunHooks", "RunHooksBase", "TAgent"]
 __getattr__, __dir__ = lazy(__name__)

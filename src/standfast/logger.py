@@ -11,30 +11,17 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.base.logs import (
-        log_model_action_debug,
-        log_model_action_error,
-        log_model_action_warning,
-        log_model_and_tool_action_debug,
-        log_model_and_tool_action_error,
-        log_model_and_tool_action_warning,
-        log_model_and_tool_data_warning,
-        log_tool_action_debug,
-        log_tool_action_error,
-        log_tool_action_warning,
-        logger,
+        log_model_action_debug as log_model_action_debug,
+        log_model_action_error as log_model_action_error,
+        log_model_action_warning as log_model_action_warning,
+        log_model_and_tool_action_debug as log_model_and_tool_action_debug,
+        log_model_and_tool_action_error as log_model_and_tool_action_error,
+        log_model_and_tool_action_warning as log_model_and_tool_action_warning,
+        log_model_and_tool_data_warning as log_model_and_tool_data_warning,
+        log_tool_action_debug as log_tool_action_debug,
+        log_tool_action_error as log_tool_action_error,
+        log_tool_action_warning as log_tool_action_warning,
+        logger as logger,
     )
 
-__all__ = [
-    "log_model_action_debug",
-    "log_model_action_error",
-    "log_model_action_warning",
-    "log_model_and_tool_action_debug",
-    "log_model_and_tool_action_error",
-    "log_model_and_tool_action_warning",
-    "log_model_and_tool_data_warning",
-    "log_tool_action_debug",
-    "log_tool_action_error",
-    "log_tool_action_warning",
-    "logger",
-]
 __getattr__, __dir__ = lazy(__name__)

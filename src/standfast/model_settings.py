@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.models.model_settings import Headers, MCPToolChoice, ModelSettings, ToolChoice
+    from ._src.models.model_settings import (
+        Headers as Headers,
+        MCPToolChoice as MCPToolChoice,
+        ModelSettings as ModelSettings,
+        ToolChoice as ToolChoice,
+    )
 
-__all__ = ["Headers", "MCPToolChoice", "ModelSettings", "ToolChoice"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.prompts import DynamicPromptFunction, GenerateDynamicPromptData, Prompt, PromptUtil
+    from ._src.agents.prompts import (
+        DynamicPromptFunction as DynamicPromptFunction,
+        GenerateDynamicPromptData as GenerateDynamicPromptData,
+        Prompt as Prompt,
+        PromptUtil as PromptUtil,
+    )
 
-__all__ = ["DynamicPromptFunction", "GenerateDynamicPromptData", "Prompt", "PromptUtil"]
 __getattr__, __dir__ = lazy(__name__)

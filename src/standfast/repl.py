@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.runs.api.repl import run_demo_loop
+    from ._src.runs.api.repl import run_demo_loop as run_demo_loop
 
-__all__ = ["run_demo_loop"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.runs.loop.made_results import QueueCompleteSentinel
-    from ._src.runs.loop.result import RunResult, RunResultBase
-    from ._src.runs.loop.run_scope import AgentToolInvocation
-    from ._src.runs.loop.streamed_result import RunResultStreaming
+    from ._src.runs.loop.made_results import QueueCompleteSentinel as QueueCompleteSentinel
+    from ._src.runs.loop.result import RunResult as RunResult, RunResultBase as RunResultBase
+    from ._src.runs.loop.run_scope import AgentToolInvocation as AgentToolInvocation
+    from ._src.runs.loop.streamed_result import RunResultStreaming as RunResultStreaming
 
-__all__ = ["AgentToolInvocation", "QueueCompleteSentinel", "RunResult", "RunResultBase", "RunResultStreaming"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,27 +10,16 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.retry_policies import retry_policies
+    from ._src.agents.retry_policies import retry_policies as retry_policies
     from ._src.models.retry import (
-        ModelRetryAdvice,
-        ModelRetryAdviceRequest,
-        ModelRetryBackoffSettings,
-        ModelRetryNormalizedError,
-        ModelRetrySettings,
-        RetryDecision,
-        RetryPolicy,
-        RetryPolicyContext,
+        ModelRetryAdvice as ModelRetryAdvice,
+        ModelRetryAdviceRequest as ModelRetryAdviceRequest,
+        ModelRetryBackoffSettings as ModelRetryBackoffSettings,
+        ModelRetryNormalizedError as ModelRetryNormalizedError,
+        ModelRetrySettings as ModelRetrySettings,
+        RetryDecision as RetryDecision,
+        RetryPolicy as RetryPolicy,
+        RetryPolicyContext as RetryPolicyContext,
     )
 
-__all__ = [
-    "ModelRetryAdvice",
-    "ModelRetryAdviceRequest",
-    "ModelRetryBackoffSettings",
-    "ModelRetryNormalizedError",
-    "ModelRetrySettings",
-    "RetryDecision",
-    "RetryPolicy",
-    "RetryPolicyContext",
-    "retry_policies",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,46 +10,31 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.context import RunContextWrapper
+    from ._src.agents.context import RunContextWrapper as RunContextWrapper
     from ._src.agents.run_config import (
-        DEFAULT_MAX_TURNS,
-        CallModelData,
-        CallModelInputFilter,
-        ModelInputData,
-        OutputGuardrailBlockedMessageArgs,
-        OutputGuardrailBlockedMessageFormatter,
-        ReasoningItemIdPolicy,
-        RunConfig,
-        ToolExecutionConfig,
-        ToolNameCollisionPolicy,
-        ToolNotFoundBehavior,
+        DEFAULT_MAX_TURNS as DEFAULT_MAX_TURNS,
+        CallModelData as CallModelData,
+        CallModelInputFilter as CallModelInputFilter,
+        ModelInputData as ModelInputData,
+        OutputGuardrailBlockedMessageArgs as OutputGuardrailBlockedMessageArgs,
+        OutputGuardrailBlockedMessageFormatter as OutputGuardrailBlockedMessageFormatter,
+        ReasoningItemIdPolicy as ReasoningItemIdPolicy,
+        RunConfig as RunConfig,
+        ToolExecutionConfig as ToolExecutionConfig,
+        ToolNameCollisionPolicy as ToolNameCollisionPolicy,
+        ToolNotFoundBehavior as ToolNotFoundBehavior,
     )
-    from ._src.agents.run_options import RunOptions
-    from ._src.runs.api.agent_runner import AgentRunner, get_default_agent_runner, set_default_agent_runner
-    from ._src.runs.api.run_state import RunState
-    from ._src.runs.api.runner import Runner
-    from ._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs
+    from ._src.agents.run_options import RunOptions as RunOptions
+    from ._src.runs.api.agent_runner import (
+        AgentRunner as AgentRunner,
+        get_default_agent_runner as get_default_agent_runner,
+        set_default_agent_runner as set_default_agent_runner,
+    )
+    from ._src.runs.api.run_state import RunState as RunState
+    from ._src.runs.api.runner import Runner as Runner
+    from ._src.tools.refusal_texts import (
+        ToolErrorFormatter as ToolErrorFormatter,
+        ToolErrorFormatterArgs as ToolErrorFormatterArgs,
+    )
 
-__all__ = [
-    "AgentRunner",
-    "CallModelData",
-    "CallModelInputFilter",
-    "DEFAULT_MAX_TURNS",
-    "ModelInputData",
-    "OutputGuardrailBlockedMessageArgs",
-    "OutputGuardrailBlockedMessageFormatter",
-    "ReasoningItemIdPolicy",
-    "RunConfig",
-    "RunContextWrapper",
-    "RunOptions",
-    "RunState",
-    "Runner",
-    "ToolErrorFormatter",
-    "ToolErrorFormatterArgs",
-    "ToolExecutionConfig",
-    "ToolNameCollisionPolicy",
-    "ToolNotFoundBehavior",
-    "get_default_agent_runner",
-    "set_default_agent_runner",
-]
 __getattr__, __dir__ = lazy(__name__)

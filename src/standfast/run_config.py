@@ -11,35 +11,22 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.agents.run_config import (
-        DEFAULT_MAX_TURNS,
-        CallModelData,
-        CallModelInputFilter,
-        ModelInputData,
-        OutputGuardrailBlockedMessageArgs,
-        OutputGuardrailBlockedMessageFormatter,
-        ReasoningItemIdPolicy,
-        RunConfig,
-        ToolExecutionConfig,
-        ToolNameCollisionPolicy,
-        ToolNotFoundBehavior,
+        DEFAULT_MAX_TURNS as DEFAULT_MAX_TURNS,
+        CallModelData as CallModelData,
+        CallModelInputFilter as CallModelInputFilter,
+        ModelInputData as ModelInputData,
+        OutputGuardrailBlockedMessageArgs as OutputGuardrailBlockedMessageArgs,
+        OutputGuardrailBlockedMessageFormatter as OutputGuardrailBlockedMessageFormatter,
+        ReasoningItemIdPolicy as ReasoningItemIdPolicy,
+        RunConfig as RunConfig,
+        ToolExecutionConfig as ToolExecutionConfig,
+        ToolNameCollisionPolicy as ToolNameCollisionPolicy,
+        ToolNotFoundBehavior as ToolNotFoundBehavior,
     )
-    from ._src.agents.run_options import RunOptions
-    from ._src.tools.refusal_texts import ToolErrorFormatter, ToolErrorFormatterArgs
+    from ._src.agents.run_options import RunOptions as RunOptions
+    from ._src.tools.refusal_texts import (
+        ToolErrorFormatter as ToolErrorFormatter,
+        ToolErrorFormatterArgs as ToolErrorFormatterArgs,
+    )
 
-__all__ = [
-    "CallModelData",
-    "CallModelInputFilter",
-    "DEFAULT_MAX_TURNS",
-    "ModelInputData",
-    "OutputGuardrailBlockedMessageArgs",
-    "OutputGuardrailBlockedMessageFormatter",
-    "ReasoningItemIdPolicy",
-    "RunConfig",
-    "RunOptions",
-    "ToolErrorFormatter",
-    "ToolErrorFormatterArgs",
-    "ToolExecutionConfig",
-    "ToolNameCollisionPolicy",
-    "ToolNotFoundBehavior",
-]
 __getattr__, __dir__ = lazy(__name__)

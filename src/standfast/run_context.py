@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.context import AgentHookContext, RunContextWrapper, TContext
+    from ._src.agents.context import (
+        AgentHookContext as AgentHookContext,
+        RunContextWrapper as RunContextWrapper,
+        TContext as TContext,
+    )
 
-__all__ = ["AgentHookContext", "RunContextWrapper", "TContext"]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,12 +11,11 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.agents.error_handlers import (
-        RunErrorData,
-        RunErrorHandler,
-        RunErrorHandlerInput,
-        RunErrorHandlerResult,
-        RunErrorHandlers,
+        RunErrorData as RunErrorData,
+        RunErrorHandler as RunErrorHandler,
+        RunErrorHandlerInput as RunErrorHandlerInput,
+        RunErrorHandlerResult as RunErrorHandlerResult,
+        RunErrorHandlers as RunErrorHandlers,
     )
 
-__all__ = ["RunErrorData", "RunErrorHandler", "RunErrorHandlerInput", "RunErrorHandlerResult", "RunErrorHandlers"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.runs.api.run_state import RunState
-    from ._src.runs.api.saved_context import ContextDeserializer, ContextOverride, ContextSerializer
+    from ._src.runs.api.run_state import RunState as RunState
+    from ._src.runs.api.saved_context import (
+        ContextDeserializer as ContextDeserializer,
+        ContextOverride as ContextOverride,
+        ContextSerializer as ContextSerializer,
+    )
 
-__all__ = ["ContextDeserializer", "ContextOverride", "ContextSerializer", "RunState"]
 __getattr__, __dir__ = lazy(__name__)

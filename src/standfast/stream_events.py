@@ -11,11 +11,10 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.items.stream_events import (
-        AgentUpdatedStreamEvent,
-        RawResponsesStreamEvent,
-        RunItemStreamEvent,
-        StreamEvent,
+        AgentUpdatedStreamEvent as AgentUpdatedStreamEvent,
+        RawResponsesStreamEvent as RawResponsesStreamEvent,
+        RunItemStreamEvent as RunItemStreamEvent,
+        StreamEvent as StreamEvent,
     )
 
-__all__ = ["AgentUpdatedStreamEvent", "RawResponsesStreamEvent", "RunItemStreamEvent", "StreamEvent"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.tools.strict_schema import ensure_strict_json_schema
+    from ._src.tools.strict_schema import ensure_strict_json_schema as ensure_strict_json_schema
 
-__all__ = ["ensure_strict_json_schema"]
 __getattr__, __dir__ = lazy(__name__)

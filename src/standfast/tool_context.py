@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from ._src.agents.tool_context import ToolContext
+    from ._src.agents.tool_context import ToolContext as ToolContext
 
-__all__ = ["ToolContext"]
 __getattr__, __dir__ = lazy(__name__)

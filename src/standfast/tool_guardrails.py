@@ -11,32 +11,18 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.tools.tool_guardrails import (
-        AllowBehavior,
-        RaiseExceptionBehavior,
-        RejectContentBehavior,
-        ToolGuardrailFunctionOutput,
-        ToolInputGuardrail,
-        ToolInputGuardrailData,
-        ToolInputGuardrailResult,
-        ToolOutputGuardrail,
-        ToolOutputGuardrailData,
-        ToolOutputGuardrailResult,
-        tool_input_guardrail,
-        tool_output_guardrail,
+        AllowBehavior as AllowBehavior,
+        RaiseExceptionBehavior as RaiseExceptionBehavior,
+        RejectContentBehavior as RejectContentBehavior,
+        ToolGuardrailFunctionOutput as ToolGuardrailFunctionOutput,
+        ToolInputGuardrail as ToolInputGuardrail,
+        ToolInputGuardrailData as ToolInputGuardrailData,
+        ToolInputGuardrailResult as ToolInputGuardrailResult,
+        ToolOutputGuardrail as ToolOutputGuardrail,
+        ToolOutputGuardrailData as ToolOutputGuardrailData,
+        ToolOutputGuardrailResult as ToolOutputGuardrailResult,
+        tool_input_guardrail as tool_input_guardrail,
+        tool_output_guardrail as tool_output_guardrail,
     )
 
-__all__ = [
-    "AllowBehavior",
-    "RaiseExceptionBehavior",
-    "RejectContentBehavior",
-    "ToolGuardrailFunctionOutput",
-    "ToolInputGuardrail",
-    "ToolInputGuardrailData",
-    "ToolInputGuardrailResult",
-    "ToolOutputGuardrail",
-    "ToolOutputGuardrailData",
-    "ToolOutputGuardrailResult",
-    "tool_input_guardrail",
-    "tool_output_guardrail",
-]
 __getattr__, __dir__ = lazy(__name__)

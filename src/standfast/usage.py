@@ -11,24 +11,14 @@ from ._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from ._src.items.usage import (
-        RequestUsage,
-        Usage,
-        deserialize_usage,
-        model_usage_to_span_usage,
-        serialize_usage,
-        task_usage_to_span_data,
-        total_usage_to_span_metadata,
-        turn_usage_to_span_data,
+        RequestUsage as RequestUsage,
+        Usage as Usage,
+        deserialize_usage as deserialize_usage,
+        model_usage_to_span_usage as model_usage_to_span_usage,
+        serialize_usage as serialize_usage,
+        task_usage_to_span_data as task_usage_to_span_data,
+        total_usage_to_span_metadata as total_usage_to_span_metadata,
+        turn_usage_to_span_data as turn_usage_to_span_data,
     )
 
-__all__ = [
-    "RequestUsage",
-    "Usage",
-    "deserialize_usage",
-    "model_usage_to_span_usage",
-    "serialize_usage",
-    "task_usage_to_span_data",
-    "total_usage_to_span_metadata",
-    "turn_usage_to_span_data",
-]
 __getattr__, __dir__ = lazy(__name__)

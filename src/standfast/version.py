@@ -8,5 +8,4 @@ from __future__ import annotations
 from ._src.exports.lazy import lazy
 
 __version__ = "0.2.0"
-__all__: list[str] = []
 __getattr__, __dir__ = lazy(__name__)

@@ -11,30 +11,17 @@ from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
     from standfast._kits.conformance import (
-        Backend,
-        ClauseBroken,
-        Lab,
-        Options,
-        Result,
-        Scorecard,
-        batch,
-        check,
-        message,
-        proves,
-        suite,
+        Backend as Backend,
+        ClauseBroken as ClauseBroken,
+        Lab as Lab,
+        Options as Options,
+        Result as Result,
+        Scorecard as Scorecard,
+        batch as batch,
+        check as check,
+        message as message,
+        proves as proves,
+        suite as suite,
     )
 
-__all__ = [
-    "Backend",
-    "ClauseBroken",
-    "Lab",
-    "Options",
-    "Result",
-    "Scorecard",
-    "batch",
-    "check",
-    "message",
-    "proves",
-    "suite",
-]
 __getattr__, __dir__ = forward(__name__)

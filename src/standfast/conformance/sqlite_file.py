@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast._kits.conformance.sqlite_file import FULL, SQLiteFile
+    from standfast._kits.conformance.sqlite_file import FULL as FULL, SQLiteFile as SQLiteFile
 
-__all__ = ["FULL", "SQLiteFile"]
 __getattr__, __dir__ = forward(__name__)

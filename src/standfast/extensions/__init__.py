@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.agents.tool_output_trimmer import ToolOutputTrimmer
+    from standfast._src.agents.tool_output_trimmer import ToolOutputTrimmer as ToolOutputTrimmer
 
-__all__ = ["ToolOutputTrimmer"]
 __getattr__, __dir__ = lazy(__name__)

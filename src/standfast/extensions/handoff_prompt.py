@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.agents.handoff_prompt import RECOMMENDED_PROMPT_PREFIX, prompt_with_handoff_instructions
+    from standfast._src.agents.handoff_prompt import (
+        RECOMMENDED_PROMPT_PREFIX as RECOMMENDED_PROMPT_PREFIX,
+        prompt_with_handoff_instructions as prompt_with_handoff_instructions,
+    )
 
-__all__ = ["RECOMMENDED_PROMPT_PREFIX", "prompt_with_handoff_instructions"]
 __getattr__, __dir__ = lazy(__name__)

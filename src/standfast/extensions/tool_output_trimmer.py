@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.agents.tool_output_trimmer import ToolOutputTrimmer
-    from standfast._src.base.logs import logger
+    from standfast._src.agents.tool_output_trimmer import ToolOutputTrimmer as ToolOutputTrimmer
+    from standfast._src.base.logs import logger as logger
 
-__all__ = ["ToolOutputTrimmer", "logger"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.agents.visualization import draw_graph, get_all_edges, get_all_nodes, get_main_graph
+    from standfast._src.agents.visualization import (
+        draw_graph as draw_graph,
+        get_all_edges as get_all_edges,
+        get_all_nodes as get_all_nodes,
+        get_main_graph as get_main_graph,
+    )
 
-__all__ = ["draw_graph", "get_all_edges", "get_all_nodes", "get_main_graph"]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,18 +11,11 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.agents.handoffs import (
-        default_handoff_history_mapper,
-        get_conversation_history_wrappers,
-        nest_handoff_history,
-        reset_conversation_history_wrappers,
-        set_conversation_history_wrappers,
+        default_handoff_history_mapper as default_handoff_history_mapper,
+        get_conversation_history_wrappers as get_conversation_history_wrappers,
+        nest_handoff_history as nest_handoff_history,
+        reset_conversation_history_wrappers as reset_conversation_history_wrappers,
+        set_conversation_history_wrappers as set_conversation_history_wrappers,
     )
 
-__all__ = [
-    "default_handoff_history_mapper",
-    "get_conversation_history_wrappers",
-    "nest_handoff_history",
-    "reset_conversation_history_wrappers",
-    "set_conversation_history_wrappers",
-]
 __getattr__, __dir__ = lazy(__name__)

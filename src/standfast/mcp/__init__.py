@@ -11,47 +11,33 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.tools.mcp.http import (
-        MCPServerSse,
-        MCPServerSseParams,
-        MCPServerStreamableHttp,
-        MCPServerStreamableHttpParams,
+        MCPServerSse as MCPServerSse,
+        MCPServerSseParams as MCPServerSseParams,
+        MCPServerStreamableHttp as MCPServerStreamableHttp,
+        MCPServerStreamableHttpParams as MCPServerStreamableHttpParams,
     )
-    from standfast._src.tools.mcp.manager import MCPServerManager
+    from standfast._src.tools.mcp.manager import MCPServerManager as MCPServerManager
     from standfast._src.tools.mcp.server import (
-        LocalMCPApprovalCallable,
-        MCPServer,
-        MCPToolCustomDataExtractor,
-        MCPToolMetaResolver,
+        LocalMCPApprovalCallable as LocalMCPApprovalCallable,
+        MCPServer as MCPServer,
+        MCPToolCustomDataExtractor as MCPToolCustomDataExtractor,
+        MCPToolMetaResolver as MCPToolMetaResolver,
     )
-    from standfast._src.tools.mcp.stdio import MCPServerStdio, MCPServerStdioParams
+    from standfast._src.tools.mcp.stdio import (
+        MCPServerStdio as MCPServerStdio,
+        MCPServerStdioParams as MCPServerStdioParams,
+    )
     from standfast._src.tools.mcp.tool_filters import (
-        ToolFilter,
-        ToolFilterCallable,
-        ToolFilterContext,
-        ToolFilterStatic,
-        create_static_tool_filter,
+        ToolFilter as ToolFilter,
+        ToolFilterCallable as ToolFilterCallable,
+        ToolFilterContext as ToolFilterContext,
+        ToolFilterStatic as ToolFilterStatic,
+        create_static_tool_filter as create_static_tool_filter,
     )
-    from standfast._src.tools.mcp_tools import MCPToolCustomDataContext, MCPToolMetaContext, MCPUtil
+    from standfast._src.tools.mcp_tools import (
+        MCPToolCustomDataContext as MCPToolCustomDataContext,
+        MCPToolMetaContext as MCPToolMetaContext,
+        MCPUtil as MCPUtil,
+    )
 
-__all__ = [
-    "LocalMCPApprovalCallable",
-    "MCPServer",
-    "MCPServerManager",
-    "MCPServerSse",
-    "MCPServerSseParams",
-    "MCPServerStdio",
-    "MCPServerStdioParams",
-    "MCPServerStreamableHttp",
-    "MCPServerStreamableHttpParams",
-    "MCPToolCustomDataContext",
-    "MCPToolCustomDataExtractor",
-    "MCPToolMetaContext",
-    "MCPToolMetaResolver",
-    "MCPUtil",
-    "ToolFilter",
-    "ToolFilterCallable",
-    "ToolFilterContext",
-    "ToolFilterStatic",
-    "create_static_tool_filter",
-]
 __getattr__, __dir__ = lazy(__name__)

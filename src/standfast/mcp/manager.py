@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tools.mcp.manager import MCPServerManager
+    from standfast._src.tools.mcp.manager import MCPServerManager as MCPServerManager
 
-__all__ = ["MCPServerManager"]
 __getattr__, __dir__ = lazy(__name__)

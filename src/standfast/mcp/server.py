@@ -11,33 +11,22 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.tools.mcp.http import (
-        MCPServerSse,
-        MCPServerSseParams,
-        MCPServerStreamableHttp,
-        MCPServerStreamableHttpParams,
+        MCPServerSse as MCPServerSse,
+        MCPServerSseParams as MCPServerSseParams,
+        MCPServerStreamableHttp as MCPServerStreamableHttp,
+        MCPServerStreamableHttpParams as MCPServerStreamableHttpParams,
     )
     from standfast._src.tools.mcp.server import (
-        LocalMCPApprovalCallable,
-        MCPServer,
-        RequireApprovalObject,
-        RequireApprovalPolicy,
-        RequireApprovalSetting,
-        RequireApprovalToolList,
+        LocalMCPApprovalCallable as LocalMCPApprovalCallable,
+        MCPServer as MCPServer,
+        RequireApprovalObject as RequireApprovalObject,
+        RequireApprovalPolicy as RequireApprovalPolicy,
+        RequireApprovalSetting as RequireApprovalSetting,
+        RequireApprovalToolList as RequireApprovalToolList,
     )
-    from standfast._src.tools.mcp.stdio import MCPServerStdio, MCPServerStdioParams
+    from standfast._src.tools.mcp.stdio import (
+        MCPServerStdio as MCPServerStdio,
+        MCPServerStdioParams as MCPServerStdioParams,
+    )
 
-__all__ = [
-    "LocalMCPApprovalCallable",
-    "MCPServer",
-    "MCPServerSse",
-    "MCPServerSseParams",
-    "MCPServerStdio",
-    "MCPServerStdioParams",
-    "MCPServerStreamableHttp",
-    "MCPServerStreamableHttpParams",
-    "RequireApprovalObject",
-    "RequireApprovalPolicy",
-    "RequireApprovalSetting",
-    "RequireApprovalToolList",
-]
 __getattr__, __dir__ = lazy(__name__)

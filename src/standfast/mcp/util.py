@@ -10,27 +10,22 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tools.mcp.server import HttpClientFactory, MCPToolCustomDataExtractor, MCPToolMetaResolver
-    from standfast._src.tools.mcp.tool_filters import (
-        ToolFilter,
-        ToolFilterCallable,
-        ToolFilterContext,
-        ToolFilterStatic,
-        create_static_tool_filter,
+    from standfast._src.tools.mcp.server import (
+        HttpClientFactory as HttpClientFactory,
+        MCPToolCustomDataExtractor as MCPToolCustomDataExtractor,
+        MCPToolMetaResolver as MCPToolMetaResolver,
     )
-    from standfast._src.tools.mcp_tools import MCPToolCustomDataContext, MCPToolMetaContext, MCPUtil
+    from standfast._src.tools.mcp.tool_filters import (
+        ToolFilter as ToolFilter,
+        ToolFilterCallable as ToolFilterCallable,
+        ToolFilterContext as ToolFilterContext,
+        ToolFilterStatic as ToolFilterStatic,
+        create_static_tool_filter as create_static_tool_filter,
+    )
+    from standfast._src.tools.mcp_tools import (
+        MCPToolCustomDataContext as MCPToolCustomDataContext,
+        MCPToolMetaContext as MCPToolMetaContext,
+        MCPUtil as MCPUtil,
+    )
 
-__all__ = [
-    "HttpClientFactory",
-    "MCPToolCustomDataContext",
-    "MCPToolCustomDataExtractor",
-    "MCPToolMetaContext",
-    "MCPToolMetaResolver",
-    "MCPUtil",
-    "ToolFilter",
-    "ToolFilterCallable",
-    "ToolFilterContext",
-    "ToolFilterStatic",
-    "create_static_tool_filter",
-]
 __getattr__, __dir__ = lazy(__name__)

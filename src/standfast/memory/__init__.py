@@ -10,27 +10,23 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.agents.run_config import SessionInputCallback
-    from standfast._src.sessions.backends.openai_conversations import OpenAIConversationsSession
-    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
-    from standfast._src.sessions.protocol import Session, SessionABC, SessionSettings
-    from standfast._src.sessions.rules.compaction import (
-        OpenAIResponsesCompactionArgs,
-        OpenAIResponsesCompactionAwareSession,
-        is_openai_responses_compaction_aware_session,
+    from standfast._src.agents.run_config import SessionInputCallback as SessionInputCallback
+    from standfast._src.sessions.backends.openai_conversations import (
+        OpenAIConversationsSession as OpenAIConversationsSession,
     )
-    from standfast._src.sessions.wrappers.compaction.responses import OpenAIResponsesCompactionSession
+    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession as SQLiteSession
+    from standfast._src.sessions.protocol import (
+        Session as Session,
+        SessionABC as SessionABC,
+        SessionSettings as SessionSettings,
+    )
+    from standfast._src.sessions.rules.compaction import (
+        OpenAIResponsesCompactionArgs as OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession as OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session as is_openai_responses_compaction_aware_session,
+    )
+    from standfast._src.sessions.wrappers.compaction.responses import (
+        OpenAIResponsesCompactionSession as OpenAIResponsesCompactionSession,
+    )
 
-__all__ = [
-    "OpenAIConversationsSession",
-    "OpenAIResponsesCompactionArgs",
-    "OpenAIResponsesCompactionAwareSession",
-    "OpenAIResponsesCompactionSession",
-    "SQLiteSession",
-    "Session",
-    "SessionABC",
-    "SessionInputCallback",
-    "SessionSettings",
-    "is_openai_responses_compaction_aware_session",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,9 +11,8 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.sessions.backends.openai_conversations import (
-        OpenAIConversationsSession,
-        start_openai_conversations_session,
+        OpenAIConversationsSession as OpenAIConversationsSession,
+        start_openai_conversations_session as start_openai_conversations_session,
     )
 
-__all__ = ["OpenAIConversationsSession", "start_openai_conversations_session"]
 __getattr__, __dir__ = lazy(__name__)

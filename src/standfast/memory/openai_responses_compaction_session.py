@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.base.logs import logger
+    from standfast._src.base.logs import logger as logger
     from standfast._src.sessions.rules.compaction import (
-        DEFAULT_COMPACTION_THRESHOLD,
-        default_should_trigger_compaction,
-        is_openai_model_name,
-        select_compaction_candidate_items,
+        DEFAULT_COMPACTION_THRESHOLD as DEFAULT_COMPACTION_THRESHOLD,
+        default_should_trigger_compaction as default_should_trigger_compaction,
+        is_openai_model_name as is_openai_model_name,
+        select_compaction_candidate_items as select_compaction_candidate_items,
     )
-    from standfast._src.sessions.wrappers.compaction.responses import OpenAIResponsesCompactionSession
+    from standfast._src.sessions.wrappers.compaction.responses import (
+        OpenAIResponsesCompactionSession as OpenAIResponsesCompactionSession,
+    )
 
-__all__ = [
-    "DEFAULT_COMPACTION_THRESHOLD",
-    "OpenAIResponsesCompactionSession",
-    "default_should_trigger_compaction",
-    "is_openai_model_name",
-    "logger",
-    "select_compaction_candidate_items",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.protocol import Session, SessionABC
+    from standfast._src.sessions.protocol import Session as Session, SessionABC as SessionABC
     from standfast._src.sessions.rules.compaction import (
-        OpenAIResponsesCompactionArgs,
-        OpenAIResponsesCompactionAwareSession,
-        is_openai_responses_compaction_aware_session,
+        OpenAIResponsesCompactionArgs as OpenAIResponsesCompactionArgs,
+        OpenAIResponsesCompactionAwareSession as OpenAIResponsesCompactionAwareSession,
+        is_openai_responses_compaction_aware_session as is_openai_responses_compaction_aware_session,
     )
 
-__all__ = [
-    "OpenAIResponsesCompactionArgs",
-    "OpenAIResponsesCompactionAwareSession",
-    "Session",
-    "SessionABC",
-    "is_openai_responses_compaction_aware_session",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.protocol import SessionSettings, coerce_session_settings, resolve_session_limit
+    from standfast._src.sessions.protocol import (
+        SessionSettings as SessionSettings,
+        coerce_session_settings as coerce_session_settings,
+        resolve_session_limit as resolve_session_limit,
+    )
 
-__all__ = ["SessionSettings", "coerce_session_settings", "resolve_session_limit"]
 __getattr__, __dir__ = lazy(__name__)

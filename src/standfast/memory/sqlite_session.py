@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
+    from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession as SQLiteSession
 
-__all__ = ["SQLiteSession"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.agents.run_config import SessionInputCallback
+    from standfast._src.agents.run_config import SessionInputCallback as SessionInputCallback
 
-__all__ = ["SessionInputCallback"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.chat_converter import Converter
+    from standfast._src.models.providers.chat_converter import Converter as Converter
 
-__all__ = ["Converter"]
 __getattr__, __dir__ = lazy(__name__)

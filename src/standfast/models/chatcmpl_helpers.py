@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.chat_converter import ChatCmplHelpers
-    from standfast._src.models.providers.headers import HEADERS, HEADERS_OVERRIDE
+    from standfast._src.models.providers.chat_converter import ChatCmplHelpers as ChatCmplHelpers
+    from standfast._src.models.providers.headers import HEADERS as HEADERS, HEADERS_OVERRIDE as HEADERS_OVERRIDE
 
-__all__ = ["ChatCmplHelpers", "HEADERS", "HEADERS_OVERRIDE"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.official_url import FAKE_RESPONSES_ID
+    from standfast._src.models.providers.official_url import FAKE_RESPONSES_ID as FAKE_RESPONSES_ID
 
-__all__ = ["FAKE_RESPONSES_ID"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.interface import Model, ModelProvider, ModelTracing
+    from standfast._src.models.interface import (
+        Model as Model,
+        ModelProvider as ModelProvider,
+        ModelTracing as ModelTracing,
+    )
 
-__all__ = ["Model", "ModelProvider", "ModelTracing"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.provider import MultiProvider, MultiProviderMap
+    from standfast._src.models.providers.provider import (
+        MultiProvider as MultiProvider,
+        MultiProviderMap as MultiProviderMap,
+    )
 
-__all__ = ["MultiProvider", "MultiProviderMap"]
 __getattr__, __dir__ = lazy(__name__)

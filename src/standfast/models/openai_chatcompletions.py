@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.chat_model import OpenAIChatCompletionsModel
+    from standfast._src.models.providers.chat_model import OpenAIChatCompletionsModel as OpenAIChatCompletionsModel
 
-__all__ = ["OpenAIChatCompletionsModel"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.official_url import is_official_openai_base_url, is_official_openai_client
+    from standfast._src.models.providers.official_url import (
+        is_official_openai_base_url as is_official_openai_base_url,
+        is_official_openai_client as is_official_openai_client,
+    )
 
-__all__ = ["is_official_openai_base_url", "is_official_openai_client"]
 __getattr__, __dir__ = lazy(__name__)

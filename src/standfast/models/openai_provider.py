@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.provider import OpenAIProvider
+    from standfast._src.models.providers.provider import OpenAIProvider as OpenAIProvider
 
-__all__ = ["OpenAIProvider"]
 __getattr__, __dir__ = lazy(__name__)

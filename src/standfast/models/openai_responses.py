@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.headers import _HEADERS_OVERRIDE
-    from standfast._src.models.providers.responses_converter import ConvertedTools, Converter
-    from standfast._src.models.providers.responses_model import OpenAIResponsesModel
+    from standfast._src.models.providers.headers import _HEADERS_OVERRIDE as _HEADERS_OVERRIDE
+    from standfast._src.models.providers.responses_converter import (
+        ConvertedTools as ConvertedTools,
+        Converter as Converter,
+    )
+    from standfast._src.models.providers.responses_model import OpenAIResponsesModel as OpenAIResponsesModel
     from standfast._src.models.providers.websocket_names import (
-        OpenAIResponsesWebSocketOptions,
-        OpenAIResponsesWSModel,
-        ResponsesWebSocketError,
+        OpenAIResponsesWebSocketOptions as OpenAIResponsesWebSocketOptions,
+        OpenAIResponsesWSModel as OpenAIResponsesWSModel,
+        ResponsesWebSocketError as ResponsesWebSocketError,
     )
 
-__all__ = [
-    "ConvertedTools",
-    "Converter",
-    "OpenAIResponsesModel",
-    "OpenAIResponsesWSModel",
-    "OpenAIResponsesWebSocketOptions",
-    "ResponsesWebSocketError",
-    "_HEADERS_OVERRIDE",
-]
 __getattr__, __dir__ = lazy(__name__)

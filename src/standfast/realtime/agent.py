@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.realtime.agent import RealtimeAgent, RealtimeAgentHooks, RealtimeRunHooks
+    from standfast._src.realtime.agent import (
+        RealtimeAgent as RealtimeAgent,
+        RealtimeAgentHooks as RealtimeAgentHooks,
+        RealtimeRunHooks as RealtimeRunHooks,
+    )
 
-__all__ = ["RealtimeAgent", "RealtimeAgentHooks", "RealtimeRunHooks"]
 __getattr__, __dir__ = lazy(__name__)

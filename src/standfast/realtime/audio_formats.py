@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.realtime.machine.session_settings import to_realtime_audio_format
+    from standfast._src.realtime.machine.session_settings import to_realtime_audio_format as to_realtime_audio_format
 
-__all__ = ["to_realtime_audio_format"]
 __getattr__, __dir__ = lazy(__name__)

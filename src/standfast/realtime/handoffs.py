@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.realtime.agent import realtime_handoff
+    from standfast._src.realtime.agent import realtime_handoff as realtime_handoff
 
-__all__ = ["realtime_handoff"]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,32 +11,18 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.realtime.machine.call_items import (
-        AssistantAudio,
-        AssistantMessageItem,
-        AssistantText,
-        InputAudio,
-        InputImage,
-        InputText,
-        RealtimeItem,
-        RealtimeMessageItem,
-        RealtimeResponse,
-        RealtimeToolCallItem,
-        SystemMessageItem,
-        UserMessageItem,
+        AssistantAudio as AssistantAudio,
+        AssistantMessageItem as AssistantMessageItem,
+        AssistantText as AssistantText,
+        InputAudio as InputAudio,
+        InputImage as InputImage,
+        InputText as InputText,
+        RealtimeItem as RealtimeItem,
+        RealtimeMessageItem as RealtimeMessageItem,
+        RealtimeResponse as RealtimeResponse,
+        RealtimeToolCallItem as RealtimeToolCallItem,
+        SystemMessageItem as SystemMessageItem,
+        UserMessageItem as UserMessageItem,
     )
 
-__all__ = [
-    "AssistantAudio",
-    "AssistantMessageItem",
-    "AssistantText",
-    "InputAudio",
-    "InputImage",
-    "InputText",
-    "RealtimeItem",
-    "RealtimeMessageItem",
-    "RealtimeResponse",
-    "RealtimeToolCallItem",
-    "SystemMessageItem",
-    "UserMessageItem",
-]
 __getattr__, __dir__ = lazy(__name__)

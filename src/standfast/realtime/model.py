@@ -11,20 +11,12 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.realtime.machine.transport_interface import (
-        FrameTransport,
-        RealtimeModel,
-        RealtimeModelConfig,
-        RealtimeModelListener,
-        RealtimePlaybackState,
-        RealtimePlaybackTracker,
+        FrameTransport as FrameTransport,
+        RealtimeModel as RealtimeModel,
+        RealtimeModelConfig as RealtimeModelConfig,
+        RealtimeModelListener as RealtimeModelListener,
+        RealtimePlaybackState as RealtimePlaybackState,
+        RealtimePlaybackTracker as RealtimePlaybackTracker,
     )
 
-__all__ = [
-    "FrameTransport",
-    "RealtimeModel",
-    "RealtimeModelConfig",
-    "RealtimeModelListener",
-    "RealtimePlaybackState",
-    "RealtimePlaybackTracker",
-]
 __getattr__, __dir__ = lazy(__name__)

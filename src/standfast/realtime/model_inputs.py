@@ -11,32 +11,18 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._src.realtime.machine.model_inputs import (
-        RealtimeModelInputImageContent,
-        RealtimeModelInputTextContent,
-        RealtimeModelRawClientMessage,
-        RealtimeModelSendAudio,
-        RealtimeModelSendEvent,
-        RealtimeModelSendInterrupt,
-        RealtimeModelSendRawMessage,
-        RealtimeModelSendSessionUpdate,
-        RealtimeModelSendToolOutput,
-        RealtimeModelSendUserInput,
-        RealtimeModelUserInput,
-        RealtimeModelUserInputMessage,
+        RealtimeModelInputImageContent as RealtimeModelInputImageContent,
+        RealtimeModelInputTextContent as RealtimeModelInputTextContent,
+        RealtimeModelRawClientMessage as RealtimeModelRawClientMessage,
+        RealtimeModelSendAudio as RealtimeModelSendAudio,
+        RealtimeModelSendEvent as RealtimeModelSendEvent,
+        RealtimeModelSendInterrupt as RealtimeModelSendInterrupt,
+        RealtimeModelSendRawMessage as RealtimeModelSendRawMessage,
+        RealtimeModelSendSessionUpdate as RealtimeModelSendSessionUpdate,
+        RealtimeModelSendToolOutput as RealtimeModelSendToolOutput,
+        RealtimeModelSendUserInput as RealtimeModelSendUserInput,
+        RealtimeModelUserInput as RealtimeModelUserInput,
+        RealtimeModelUserInputMessage as RealtimeModelUserInputMessage,
     )
 
-__all__ = [
-    "RealtimeModelInputImageContent",
-    "RealtimeModelInputTextContent",
-    "RealtimeModelRawClientMessage",
-    "RealtimeModelSendAudio",
-    "RealtimeModelSendEvent",
-    "RealtimeModelSendInterrupt",
-    "RealtimeModelSendRawMessage",
-    "RealtimeModelSendSessionUpdate",
-    "RealtimeModelSendToolOutput",
-    "RealtimeModelSendUserInput",
-    "RealtimeModelUserInput",
-    "RealtimeModelUserInputMessage",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.realtime.machine.wire_format import DEFAULT_MODEL_SETTINGS
+    from standfast._src.realtime.machine.wire_format import DEFAULT_MODEL_SETTINGS as DEFAULT_MODEL_SETTINGS
     from standfast._src.realtime.transports.websocket import (
-        OpenAIRealtimeSIPModel,
-        OpenAIRealtimeWebSocketModel,
-        TransportConfig,
-        get_api_key,
+        OpenAIRealtimeSIPModel as OpenAIRealtimeSIPModel,
+        OpenAIRealtimeWebSocketModel as OpenAIRealtimeWebSocketModel,
+        TransportConfig as TransportConfig,
+        get_api_key as get_api_key,
     )
 
-__all__ = [
-    "DEFAULT_MODEL_SETTINGS",
-    "OpenAIRealtimeSIPModel",
-    "OpenAIRealtimeWebSocketModel",
-    "TransportConfig",
-    "get_api_key",
-]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.realtime.runner import RealtimeRunner
+    from standfast._src.realtime.runner import RealtimeRunner as RealtimeRunner
 
-__all__ = ["RealtimeRunner"]
 __getattr__, __dir__ = lazy(__name__)

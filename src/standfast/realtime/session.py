@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.realtime.session.voice_session import REJECTION_MESSAGE, RealtimeSession
+    from standfast._src.realtime.session.voice_session import (
+        REJECTION_MESSAGE as REJECTION_MESSAGE,
+        RealtimeSession as RealtimeSession,
+    )
 
-__all__ = ["REJECTION_MESSAGE", "RealtimeSession"]
 __getattr__, __dir__ = lazy(__name__)

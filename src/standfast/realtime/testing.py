@@ -11,20 +11,12 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._kits.testing.realtime.scripted import (
-        RealtimeConnectCall,
-        RealtimeScriptError,
-        RealtimeStep,
-        ScriptedRealtimeModel,
-        UnconsumedRealtimeSteps,
-        UnexpectedRealtimeSend,
+        RealtimeConnectCall as RealtimeConnectCall,
+        RealtimeScriptError as RealtimeScriptError,
+        RealtimeStep as RealtimeStep,
+        ScriptedRealtimeModel as ScriptedRealtimeModel,
+        UnconsumedRealtimeSteps as UnconsumedRealtimeSteps,
+        UnexpectedRealtimeSend as UnexpectedRealtimeSend,
     )
 
-__all__ = [
-    "RealtimeConnectCall",
-    "RealtimeScriptError",
-    "RealtimeStep",
-    "ScriptedRealtimeModel",
-    "UnconsumedRealtimeSteps",
-    "UnexpectedRealtimeSend",
-]
 __getattr__, __dir__ = lazy(__name__)

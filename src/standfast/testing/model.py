@@ -11,28 +11,16 @@ from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
     from standfast._kits.testing.script import (
-        InvalidModelStep,
-        ModelCall,
-        ModelScriptError,
-        ModelStep,
-        ModelStepSpec,
-        UnconsumedModelSteps,
-        UnexpectedModelCall,
-        assistant_message,
-        function_call,
+        InvalidModelStep as InvalidModelStep,
+        ModelCall as ModelCall,
+        ModelScriptError as ModelScriptError,
+        ModelStep as ModelStep,
+        ModelStepSpec as ModelStepSpec,
+        UnconsumedModelSteps as UnconsumedModelSteps,
+        UnexpectedModelCall as UnexpectedModelCall,
+        assistant_message as assistant_message,
+        function_call as function_call,
     )
-    from standfast._kits.testing.scripted_model import ScriptedModel
+    from standfast._kits.testing.scripted_model import ScriptedModel as ScriptedModel
 
-__all__ = [
-    "InvalidModelStep",
-    "ModelCall",
-    "ModelScriptError",
-    "ModelStep",
-    "ModelStepSpec",
-    "ScriptedModel",
-    "UnconsumedModelSteps",
-    "UnexpectedModelCall",
-    "assistant_message",
-    "function_call",
-]
 __getattr__, __dir__ = lazy(__name__)

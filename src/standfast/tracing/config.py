@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.processors import TracingConfig
+    from standfast._src.tracing.processors import TracingConfig as TracingConfig
 
-__all__ = ["TracingConfig"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.spans import TraceCtxManager
+    from standfast._src.tracing.spans import TraceCtxManager as TraceCtxManager
 
-__all__ = ["TraceCtxManager"]
 __getattr__, __dir__ = lazy(__name__)

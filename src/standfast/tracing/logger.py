@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.base.logs import logger
+    from standfast._src.base.logs import logger as logger
 
-__all__ = ["logger"]
 __getattr__, __dir__ = lazy(__name__)

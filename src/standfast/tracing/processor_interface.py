@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.processors import TracingExporter
-    from standfast._src.tracing.trace_records import TracingProcessor
+    from standfast._src.tracing.processors import TracingExporter as TracingExporter
+    from standfast._src.tracing.trace_records import TracingProcessor as TracingProcessor
 
-__all__ = ["TracingExporter", "TracingProcessor"]
 __getattr__, __dir__ = lazy(__name__)

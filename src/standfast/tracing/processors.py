@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.backend_exporter import BackendSpanExporter, default_exporter, default_processor
-    from standfast._src.tracing.processors import BatchTraceProcessor, ConsoleSpanExporter
+    from standfast._src.tracing.backend_exporter import (
+        BackendSpanExporter as BackendSpanExporter,
+        default_exporter as default_exporter,
+        default_processor as default_processor,
+    )
+    from standfast._src.tracing.processors import (
+        BatchTraceProcessor as BatchTraceProcessor,
+        ConsoleSpanExporter as ConsoleSpanExporter,
+    )
 
-__all__ = ["BackendSpanExporter", "BatchTraceProcessor", "ConsoleSpanExporter", "default_exporter", "default_processor"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.spans import DefaultTraceProvider, TraceProvider
-    from standfast._src.tracing.trace_records import SynchronousMultiTracingProcessor
+    from standfast._src.tracing.spans import (
+        DefaultTraceProvider as DefaultTraceProvider,
+        TraceProvider as TraceProvider,
+    )
+    from standfast._src.tracing.trace_records import (
+        SynchronousMultiTracingProcessor as SynchronousMultiTracingProcessor,
+    )
 
-__all__ = ["DefaultTraceProvider", "SynchronousMultiTracingProcessor", "TraceProvider"]
 __getattr__, __dir__ = lazy(__name__)

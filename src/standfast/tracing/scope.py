@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.trace_records import Scope
+    from standfast._src.tracing.trace_records import Scope as Scope
 
-__all__ = ["Scope"]
 __getattr__, __dir__ = lazy(__name__)

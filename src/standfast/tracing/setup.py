@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.spans import get_trace_provider, set_trace_provider
+    from standfast._src.tracing.spans import (
+        get_trace_provider as get_trace_provider,
+        set_trace_provider as set_trace_provider,
+    )
 
-__all__ = ["get_trace_provider", "set_trace_provider"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.trace_records import NoOpSpan, Span, SpanError, SpanImpl, TSpanData
+    from standfast._src.tracing.trace_records import (
+        NoOpSpan as NoOpSpan,
+        Span as Span,
+        SpanError as SpanError,
+        SpanImpl as SpanImpl,
+        TSpanData as TSpanData,
+    )
 
-__all__ = ["NoOpSpan", "Span", "SpanError", "SpanImpl", "TSpanData"]
 __getattr__, __dir__ = lazy(__name__)

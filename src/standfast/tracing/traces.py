@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.trace_records import NoOpTrace, Trace, TraceImpl
+    from standfast._src.tracing.trace_records import NoOpTrace as NoOpTrace, Trace as Trace, TraceImpl as TraceImpl
 
-__all__ = ["NoOpTrace", "Trace", "TraceImpl"]
 __getattr__, __dir__ = lazy(__name__)

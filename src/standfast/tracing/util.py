@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.tracing.trace_records import gen_group_id, gen_span_id, gen_trace_id, time_iso
+    from standfast._src.tracing.trace_records import (
+        gen_group_id as gen_group_id,
+        gen_span_id as gen_span_id,
+        gen_trace_id as gen_trace_id,
+        time_iso as time_iso,
+    )
 
-__all__ = ["gen_group_id", "gen_span_id", "gen_trace_id", "time_iso"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast._kits.workers import JobEnd, RunJob, RunJobs, again_after_s
+    from standfast._kits.workers import (
+        JobEnd as JobEnd,
+        RunJob as RunJob,
+        RunJobs as RunJobs,
+        again_after_s as again_after_s,
+    )
 
-__all__ = ["JobEnd", "RunJob", "RunJobs", "again_after_s"]
 __getattr__, __dir__ = forward(__name__)

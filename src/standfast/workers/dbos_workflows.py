@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast._kits.workers.dbos_workflows import CLOSING_S, RunWorkflows
+    from standfast._kits.workers.dbos_workflows import CLOSING_S as CLOSING_S, RunWorkflows as RunWorkflows
 
-__all__ = ["CLOSING_S", "RunWorkflows"]
 __getattr__, __dir__ = forward(__name__)

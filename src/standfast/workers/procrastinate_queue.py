@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast._kits.workers.procrastinate_queue import CLOSING_S, RunQueue
+    from standfast._kits.workers.procrastinate_queue import CLOSING_S as CLOSING_S, RunQueue as RunQueue
 
-__all__ = ["CLOSING_S", "RunQueue"]
 __getattr__, __dir__ = forward(__name__)

@@ -22,6 +22,8 @@ from standfast._kits.operators.open_store import open_store
 if TYPE_CHECKING:
     from standfast._kits.operators.store import Store
 
+__all__ = ["FULL", "SQLiteFile"]
+
 FULL = 2
 # PRAGMA synchronous: at FULL and above a commit returns when the disk has it; below, a power cut can take it back.
 

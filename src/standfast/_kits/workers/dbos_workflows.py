@@ -33,6 +33,8 @@ from standfast._src.base.extras import needed_by
 from standfast._src.base.json_values import Item
 from standfast._src.runs.api.runner import Runner
 
+__all__ = ["CLOSING_S", "RunWorkflows"]
+
 with needed_by("workflows of DBOS"):
     from dbos import DBOS, ScheduleInput, SetWorkflowID, WorkflowHandleAsync
 

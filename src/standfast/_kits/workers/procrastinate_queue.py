@@ -30,6 +30,8 @@ from standfast._src.base.extras import needed_by
 from standfast._src.base.json_values import Item
 from standfast._src.runs.recovery.shutdown import handing_over_on
 
+__all__ = ["CLOSING_S", "RunQueue"]
+
 with needed_by("a queue of procrastinate"):
     from procrastinate import App, BaseRetryStrategy, JobContext, RetryDecision
     from procrastinate.exceptions import AlreadyEnqueued, ConnectorException, JobAborted, UniqueViolation

@@ -32,6 +32,8 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
     def resolve(name: str) -> Any:
         home_of, doors = looked_up()
+        if name == "__all__":  # asked for by `from … import *`
+            return sorted(home_of)
         if name not in home_of:
             if name in doors:
                 from importlib import import_module
@@ -73,6 +75,8 @@ def forward(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
         path = module.removeprefix(f"{ROOT}.")
         if f"{path}.{name}" in KIT_PATHS or f"{path}.{name}" in DOORS:
             return import_module(f"{module}.{name}")
+        if name == "__all__":
+            return list(getattr(import_module(f"{ROOT}.{KIT_PATHS[path]}"), "__all__", ()))
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         try:
@@ -83,8 +87,7 @@ def forward(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
         return value
 
     def offer() -> list[str]:
-        here = vars(sys.modules[module])
-        return sorted({*here, *here["__all__"]})
+        return sorted({*vars(sys.modules[module]), *resolve("__all__")})
 
     return resolve, offer
 

@@ -11,30 +11,17 @@ from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
     from standfast._kits.conformance.engines import (
-        CHECKS,
-        LOG_BYTES_MAX,
-        Engine,
-        EngineBroken,
-        EngineCheck,
-        EngineClient,
-        EngineResult,
-        FileQueue,
-        FileQueueEngine,
-        check_engine,
-        make_check,
+        CHECKS as CHECKS,
+        LOG_BYTES_MAX as LOG_BYTES_MAX,
+        Engine as Engine,
+        EngineBroken as EngineBroken,
+        EngineCheck as EngineCheck,
+        EngineClient as EngineClient,
+        EngineResult as EngineResult,
+        FileQueue as FileQueue,
+        FileQueueEngine as FileQueueEngine,
+        check_engine as check_engine,
+        make_check as make_check,
     )
 
-__all__ = [
-    "CHECKS",
-    "Engine",
-    "EngineBroken",
-    "EngineCheck",
-    "EngineClient",
-    "EngineResult",
-    "FileQueue",
-    "FileQueueEngine",
-    "LOG_BYTES_MAX",
-    "check_engine",
-    "make_check",
-]
 __getattr__, __dir__ = forward(__name__)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.backends.redis.redis_session import RedisSession
-    from standfast._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession
-    from standfast._src.sessions.backends.sqlite.async_session import AsyncSQLiteSession
-    from standfast._src.sessions.wrappers.branches.advanced_session import AdvancedSQLiteSession
-    from standfast._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession
+    from standfast._src.sessions.backends.redis.redis_session import RedisSession as RedisSession
+    from standfast._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession as SQLAlchemySession
+    from standfast._src.sessions.backends.sqlite.async_session import AsyncSQLiteSession as AsyncSQLiteSession
+    from standfast._src.sessions.wrappers.branches.advanced_session import (
+        AdvancedSQLiteSession as AdvancedSQLiteSession,
+    )
+    from standfast._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession as EncryptedSession
 
-__all__ = ["AdvancedSQLiteSession", "AsyncSQLiteSession", "EncryptedSession", "RedisSession", "SQLAlchemySession"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.wrappers.branches.advanced_session import AdvancedSQLiteSession
+    from standfast._src.sessions.wrappers.branches.advanced_session import (
+        AdvancedSQLiteSession as AdvancedSQLiteSession,
+    )
 
-__all__ = ["AdvancedSQLiteSession"]
 __getattr__, __dir__ = lazy(__name__)

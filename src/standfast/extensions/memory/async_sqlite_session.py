@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.backends.sqlite.async_session import AsyncSQLiteSession
+    from standfast._src.sessions.backends.sqlite.async_session import AsyncSQLiteSession as AsyncSQLiteSession
 
-__all__ = ["AsyncSQLiteSession"]
 __getattr__, __dir__ = lazy(__name__)

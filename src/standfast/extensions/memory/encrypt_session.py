@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession
-    from standfast._src.sessions.wrappers.encrypted.sdk_rows import EncryptedEnvelope
+    from standfast._src.sessions.wrappers.encrypted.encrypted_session import EncryptedSession as EncryptedSession
+    from standfast._src.sessions.wrappers.encrypted.sdk_rows import EncryptedEnvelope as EncryptedEnvelope
 
-__all__ = ["EncryptedEnvelope", "EncryptedSession"]
 __getattr__, __dir__ = lazy(__name__)

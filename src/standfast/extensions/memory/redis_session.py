@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.backends.redis.redis_session import RedisSession
+    from standfast._src.sessions.backends.redis.redis_session import RedisSession as RedisSession
 
-__all__ = ["RedisSession"]
 __getattr__, __dir__ = lazy(__name__)

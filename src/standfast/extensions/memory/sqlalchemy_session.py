@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession
+    from standfast._src.sessions.backends.sqlalchemy.sqlalchemy_session import SQLAlchemySession as SQLAlchemySession
 
-__all__ = ["SQLAlchemySession"]
 __getattr__, __dir__ = lazy(__name__)

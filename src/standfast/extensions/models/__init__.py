@@ -7,5 +7,4 @@ from __future__ import annotations
 
 from standfast._src.exports.lazy import lazy
 
-__all__: list[str] = []
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.litellm_and_any_llm import AnyLLMModel
+    from standfast._src.models.providers.litellm_and_any_llm import AnyLLMModel as AnyLLMModel
 
-__all__ = ["AnyLLMModel"]
 __getattr__, __dir__ = lazy(__name__)

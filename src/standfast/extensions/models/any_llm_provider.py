@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.litellm_and_any_llm import AnyLLMProvider
+    from standfast._src.models.providers.litellm_and_any_llm import AnyLLMProvider as AnyLLMProvider
 
-__all__ = ["AnyLLMProvider"]
 __getattr__, __dir__ = lazy(__name__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import lazy
 
 if TYPE_CHECKING:
-    from standfast._src.models.providers.litellm_and_any_llm import LitellmModel
+    from standfast._src.models.providers.litellm_and_any_llm import LitellmModel as LitellmModel
 
-__all__ = ["LitellmModel"]
 __getattr__, __dir__ = lazy(__name__)

@@ -11,13 +11,12 @@ from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
     from standfast._kits.testing.simulator.simulate import (
-        Faults,
-        Report,
-        SimulationFailed,
-        replay,
-        simulate,
-        simulate_generated,
+        Faults as Faults,
+        Report as Report,
+        SimulationFailed as SimulationFailed,
+        replay as replay,
+        simulate as simulate,
+        simulate_generated as simulate_generated,
     )
 
-__all__ = ["Faults", "Report", "SimulationFailed", "replay", "simulate", "simulate_generated"]
 __getattr__, __dir__ = forward(__name__)

@@ -15,6 +15,24 @@ from operator import mul
 
 from standfast._kits.testing.realtime import g711
 
+__all__ = [
+    "BYTES_PER_MS",
+    "FORMATS",
+    "Format",
+    "PCM",
+    "PCMA",
+    "PCMU",
+    "RATE_HZ",
+    "TONE_PEAK",
+    "as_pcm",
+    "faster",
+    "format_of",
+    "level",
+    "silence",
+    "slower",
+    "tone",
+]
+
 RATE_HZ = 24_000
 BYTES_PER_MS = RATE_HZ * 2 // 1000
 # How loud generated tones are, of 32,767: clearly speech for a voice detector, and no clipping when mixed.
