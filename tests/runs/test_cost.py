@@ -80,7 +80,8 @@ async def test_a_run_of_one_turn_costs_few_calls():
 async def test_a_turn_with_a_tool_costs_few_calls():
     agent = Agent(name="a", model=Plain(CALL, MESSAGE), tools=[look])
     found = await calls_of(lambda: Runner.run(agent, "hi", run_config=QUIET))
-    assert found.total() <= 660, told(found)
+    # A tool says itself how it is called, run and answered (3 calls); sizes and limits are checked at each reply (8).
+    assert found.total() <= 675, told(found)
 
 
 async def test_what_a_run_knows_of_itself_is_computed_once(tmp_path: Path):

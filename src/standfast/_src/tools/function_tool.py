@@ -21,6 +21,7 @@ from standfast._src.base.errors import InvalidSettingError, SettingTypeError, Us
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.items import RunItem, ToolApprovalItem, ToolOrigin
+from standfast._src.items.tool_outputs import tool_output
 from standfast._src.tools.docstrings import DocstringStyle
 from standfast._src.tools.local_tool import (
     BY_IDEMPOTENCE,
@@ -269,7 +270,7 @@ class FunctionTool(LocalTool):
     def item_output(self, value: object) -> str | list[Item]:
         """Convert a value for the model, by the declared schema if any."""
         if self.output_json_schema is None:
-            return super().item_output(value)
+            return tool_output(value)
         return serialise_output(self.qualified_name, self.output_adapter, value)
 
     async def custom_data(self, ctx: ToolContext[Any], output: Any, raw_item: Mapping[str, Any]) -> Any:

@@ -54,10 +54,10 @@ def resolve_names(
     """
     if policy not in ("warn", "error"):
         raise InvalidSettingError(f"{policy!r} is no policy for equal names", "Choose 'warn' or 'error'.")
-    winners: dict[str, object] = {tool.qualified_name: tool for tool in tools if called_as_function(tool)}
-    function_count = sum(called_as_function(tool) for tool in tools)
+    functions = [tool for tool in tools if called_as_function(tool)]
+    winners: dict[str, object] = {tool.qualified_name: tool for tool in functions}
     winners.update({handoff.tool_name: handoff for handoff in handoffs})
-    if len(winners) == function_count + len(handoffs):
+    if len(winners) == len(functions) + len(handoffs):
         return list(tools), list(handoffs)
     _complain(tools, handoffs, policy)
     kept = {id(winner) for winner in winners.values()}
