@@ -202,7 +202,7 @@ def pictures(*args: str) -> int:
     need("dev")
     drawn = max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
     os.environ["STANDFAST_PICTURES"] = str(ROOT / "docs" / "how-to")
-    pages = ["-k", "found_watched or was_heard", "tests/browser/test_inspector_page.py"]
+    pages = ["-k", "found_watched or was_heard or first_hour", "tests/browser"]
     return max(drawn, python("-m", "pytest", "-q", "--tier", "all", *pages))
 
 

@@ -182,7 +182,7 @@ async def test_failures_markdown_and_places_of_a_page_that_is_kept_and_sent(tmp_
             # the store as a whole, and from there to the run that waits
             await shows(browser, "wait for a person")
             figures = await browser.value("document.querySelector('.figures').innerText.replace(/\\s+/g, ' ')")
-            assert figures.startswith("60 sessions 1 wait for a person"), figures
+            assert figures.startswith("60 sessions 1 waits for a person"), figures
             await browser.click("#overview a", "run-asking")
             await browser.until("document.querySelector('#run .waits')?.textContent.includes('**bold** bob')")
             assert await browser.value("document.querySelectorAll('.waits strong').length") == 0

@@ -135,7 +135,8 @@ def _summary(examination: Examination, found: list[Finding], report: RepairRepor
     checked = [_number(getattr(examination, f"{one}s"), one) for one in ("session", "item", "run")]
     out.line(f"checked {', '.join(checked)} · {changed}")
     if found:
-        out.line(f"{counts['broken']} broken, {counts['watch']} to watch, {counts['note']} to know")
+        done = f" (repaired: {_number(len(report.of('repaired')), 'session')})" if report and repaired else ""
+        out.line(f"{counts['broken']} broken{done}, {counts['watch']} to watch, {counts['note']} to know")
 
 
 def _number(count: int, what: str) -> str:

@@ -124,8 +124,9 @@ def usage_fields(usage: Usage) -> dict[str, int]:
 
 
 def tokens(usage: Mapping[str, int]) -> str:
-    """Return a cost in a few words, from its fields in JSON."""
-    return f"{several(usage['total_tokens'], 'token')} in {several(usage['requests'], 'request')}"
+    """Return a cost in a few words, from its fields in JSON: tokens only where there are some."""
+    requests = several(usage["requests"], "request")
+    return f"{several(usage['total_tokens'], 'token')} in {requests}" if usage["total_tokens"] else requests
 
 
 def one_line(value: object) -> str:

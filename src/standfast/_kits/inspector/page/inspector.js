@@ -75,7 +75,7 @@ const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto" });
 function ago(iso) {
   if (!iso) return "";
   const passed = (new Date(iso) - Date.now()) / 1000;
-  for (const [size, name] of [[31536000, "year"], [2592000, "month"], [86400, "day"], [3600, "hour"], [60, "minute"]]) {
+  for (const [size, name] of [[31536000, "year"], [2592000, "month"], [86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]]) {
     if (Math.abs(passed) >= size) return relative.format(Math.trunc(passed / size), name);
   }
   return relative.format(0, "second");

@@ -83,6 +83,7 @@ async function showRun(runId) {
     const isNews = run.revision !== drawn?.revision || run.status !== drawn?.status || run.worker?.state !== drawn?.worker?.state;
     if (isNews && typing && drawn) return drawn;
     if (isNews) drawRun(run);
+    if (isNews && drawn) list();
     return run;
   };
   const follow = tried(async (drawn) => {
@@ -122,8 +123,8 @@ async function showOverview() {
     make("h2", { text: "This store" }),
     make("ul", { class: "figures" },
       figure(number(counts.sessions), counts.sessions === 1 ? "session" : "sessions"),
-      figure(number(counts.paused), "wait for a person"),
-      figure(number(counts.ready), "wait for a worker"),
+      figure(number(counts.paused), counts.paused === 1 ? "waits for a person" : "wait for a person"),
+      figure(number(counts.ready), counts.ready === 1 ? "waits for a worker" : "wait for a worker"),
       figure(number(counts.running), "under way"),
       figure(number(counts.failed), "failed"),
       cost && cost.total ? figure(number(cost.total), `tokens${cost.dollars ? `, $${cost.dollars}` : ""}`) : null),

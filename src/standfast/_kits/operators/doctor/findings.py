@@ -169,13 +169,13 @@ KINDS: dict[str, Kind] = {
         "note",
         "tables of an older layout",
         "Reading works as it is. The first write brings them up to date once STANDFAST_NEW_LAYOUTS=1 allows that.",
-        "Nothing. Set it when every worker runs this release: an older one refuses the file from then on.",
+        "Nothing now. Set it when every worker runs this release: an older one refuses the file from then on.",
     ),
     "foreign_layout": Kind(
         "note",
         "tables of the OpenAI Agents SDK that standfast has not written to",
         "Reading works as it is. The first write of standfast adds columns and tables, which the SDK ignores.",
-        "Nothing.",
+        "There is nothing to do.",
     ),
     "newer_layout": Kind(
         "broken",

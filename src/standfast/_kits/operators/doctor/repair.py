@@ -125,7 +125,8 @@ def _not_quiet(session_id: str, count: int) -> SessionRepair:
         "left",
         count,
         "it was changed a short while ago, by its times, or nobody knows when",
-        "A program without leases may be about to write what is missing: repair it later.",
+        "A program without leases may be about to write what is missing: repair it later, or at once with"
+        " --quiet-for 0s when every such program has stopped.",
     )
 
 
