@@ -1,4 +1,4 @@
-"""`docs/tutorial/first-hour.md` is walked as it stands: its files are saved, its commands are typed, its page is looked at."""
+"""`docs/tutorial/first-hour.md` is walked as it stands: files are saved, commands typed, the page looked at."""
 
 from __future__ import annotations
 

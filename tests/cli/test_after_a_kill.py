@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -115,6 +116,33 @@ def test_a_worker_that_hangs_and_one_that_works_are_told_apart(
     assert state == "hung"
     assert "stop that process first" in said
     assert findings(capsys, str(path))[0].startswith("worker_gone: ")
+
+
+def test_without_a_lease_a_run_counts_as_left_after_the_time_that_is_asked_for(
+    tmp_path: Path, workers: list[subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "talks.db"
+    worker = at_work(path, workers)
+    worker.kill()
+    worker.wait()
+    assert main(["runs", "unlock", str(path), "run-1", "--yes"]) == 0  # with it goes the sign of who had the run
+    assert findings(capsys, str(path)) == []
+    assert findings(capsys, str(path), "--quiet-for", "1h") == []
+    gone, call = findings(capsys, str(path), "--quiet-for", "0s")
+    assert gone.startswith("worker_gone: ")
+    assert call.startswith("open_call: ")
+
+
+def test_a_person_at_a_terminal_is_told_that_an_import_waits_for_its_file(tmp_path: Path) -> None:
+    slow = tmp_path / "slow.jsonl"
+    os.mkfifo(slow)
+    terminal = Terminal("sessions", "import", str(tmp_path / "talks.db"), str(slow), columns=200)
+    try:
+        terminal.until(f"importing {slow}: 1 s")
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(os.open(slow, os.O_WRONLY | os.O_NONBLOCK))
+        terminal.close()
 
 
 def test_a_session_without_a_record_names_the_run_that_is_at_work_on_it(
