@@ -1,6 +1,6 @@
 """Write the golden corpus: saved runs of the current version at interesting points, and what they want.
 
-    python -m tests.golden.write
+    PYTHONPATH=tests python -m tests.golden.write
 
 A file that is there is never written again: it is what a release wrote, and every later one must read it (D9). When
 the layout changes, raise the version, add the upgrade step, and run this to add the new version's states to the old.
