@@ -177,3 +177,9 @@ def test_each_error_has_its_exit_code(
     assert said.strip().splitlines()[-1].startswith("standfast: ")
     if isinstance(error, errors.StandfastError):
         assert said == "standfast: a. b\n"
+
+
+def test_an_unknown_option_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["doctor", "talks.db", "--mend"]) == 2
+    told = "standfast doctor: unrecognized arguments: --mend. Try 'standfast doctor --help'.\n"
+    assert capsys.readouterr().err == told

@@ -86,6 +86,7 @@ def parser_of(word: str) -> argparse.ArgumentParser:
     parser = Parser(prog="standfast", add_help=False)
     commands = parser.add_subparsers(dest="group", required=True, metavar="COMMAND", parser_class=Parser)
     import_module(GROUPS[word][0]).add(commands)
+    parser.prog = f"standfast {word}"  # an option that is not known is reported by this parser: name the command's help
     return parser
 
 
