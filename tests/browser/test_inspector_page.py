@@ -180,7 +180,7 @@ async def test_failures_markdown_and_places_of_a_page_that_is_kept_and_sent(tmp_
     with inspector_here(store, "ada") as served:
         async with page(served.address) as browser:
             # the store as a whole, and from there to the run that waits
-            await shows(browser, "wait for a person")
+            await shows(browser, "waits for a person")
             figures = await browser.value("document.querySelector('.figures').innerText.replace(/\\s+/g, ' ')")
             assert figures.startswith("60 sessions 1 waits for a person"), figures
             await browser.click("#overview a", "run-asking")
@@ -285,6 +285,9 @@ async def test_a_run_shows_its_hand_over_its_worker_and_its_hold_and_is_let_go(t
             at = titles.index("Handed over to Billing")
             assert titles[at - 2].startswith("Turn 1: transfer_to_billing")
             assert titles[at + 1].startswith("Turn 2: trains")
+            ages = "[...document.querySelectorAll('#timeline time')].map((one) => one.textContent).join()"
+            before = await browser.value(ages)
+            await browser.until(f"{ages} !== {json.dumps(before)}")  # a page that stays open counts on
             assert " · took " in await browser.value("document.getElementById('run-facts').textContent")
 
             await browser.value("location.hash = '#run=run-left'")

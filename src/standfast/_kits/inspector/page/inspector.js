@@ -83,7 +83,16 @@ function ago(iso) {
 
 const number = (n) => (n === null || n === undefined ? "" : n.toLocaleString());
 const clock = (iso) => (iso ? new Date(iso).toLocaleString() : "");
-const time = (iso) => make("time", { datetime: iso, title: iso, text: `${clock(iso)} (${ago(iso)})` });
+const told = (iso, isShort) => (isShort ? ago(iso) : `${clock(iso)} (${ago(iso)})`);
+const time = (iso, isShort = false) => make("time", { datetime: iso, title: iso, "data-short": isShort, text: told(iso, isShort) });
+
+// A page stays open for hours: what it says of the past must not stay "now".
+setInterval(() => {
+  for (const node of document.querySelectorAll("time")) {
+    const words = told(node.dateTime, node.dataset.short !== undefined);
+    if (node.textContent !== words) node.textContent = words;
+  }
+}, 1000);
 const count = (n, one, many = `${one}s`) => `${number(n)} ${n === 1 ? one : many}`;
 
 function identifier(id, name = id) {
@@ -101,7 +110,7 @@ function line(one) {
   return make("li", {}, make("button", { type: "button", "data-session": one.id, onclick: () => { location.hash === link({ session: one.id }) ? go() : location.assign(link({ session: one.id })); } },
     make("b", { text: one.name }),
     make("span", { text: one.words || (one.excerpt ?? "") }),
-    make("span", { text: [one.items === null || one.items === undefined ? "" : count(one.items, "item"), ago(one.updated || one.at)].filter(Boolean).join(" · ") }),
+    make("span", { text: one.items === null || one.items === undefined ? "" : `${count(one.items, "item")} · ` }, one.updated || one.at ? time(one.updated || one.at, true) : null),
     waits));
 }
 
@@ -309,13 +318,13 @@ async function about() {
   state.spoken = found.spoken;
   for (const node of document.querySelectorAll("#turns .said[data-number]")) addHeard(node);
   const total = found.costs.reduce((sum, one) => sum + one.total.total, 0);
-  $("facts").textContent = [
-    found.updated ? `changed ${clock(found.updated)}, ${ago(found.updated)}` : "nothing stored",
+  const further = [
     total ? `${number(total)} tokens in ${count(found.costs.length, "run")}` : "",
     found.origin ? `a fork of ${found.origin.name}, behind ${count(found.origin.index, "item")}${by(found.origin)}` : "",
     found.generations.length ? `${count(found.generations.length, "replaced part")} kept${by(found.generations[0], ", the last replaced")}` : "",
     found.holder ? `held by ${found.holder.name} until ${clock(found.holder.until)}` : "",
-  ].filter(Boolean).join(" · ");
+  ].filter(Boolean);
+  $("facts").replaceChildren(...(found.updated ? ["changed ", time(found.updated)] : ["nothing stored"]), ...further.map((one) => ` · ${one}`));
   $("open").replaceChildren(...found.open.map(openRun));
 }
 
