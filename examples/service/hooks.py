@@ -46,6 +46,7 @@ LEASE_S = 10.0
 AT_ONCE = 8
 AGE_S_MAX = 300
 """How old a signed request may be: one that somebody has recorded is of no use later."""
+ID_LENGTH_MAX = 400
 TIMESTAMP_DIGITS_MAX = 20
 """Python refuses to make a number of several thousand digits, and any caller may send them."""
 
@@ -59,6 +60,14 @@ def signature(secret: str, message_id: str, at: str, body: bytes) -> str:
     key = base64.b64decode(secret[6:]) if secret.startswith("whsec_") else secret.encode()
     digest = hmac.new(key, f"{message_id}.{at}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
+
+
+def message_id_of(run_id: str, call_id: str) -> str:
+    """The `webhook-id` of a question. A call's id is the model's word: one that no header can hold is hashed."""
+    plain = f"{run_id} {call_id}"
+    if plain.isascii() and plain.isprintable() and len(plain) <= ID_LENGTH_MAX:
+        return plain
+    return f"{run_id} sha256:{hashlib.sha256(call_id.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def signed(secret: str, message_id: str, body: bytes) -> dict[str, str]:
@@ -168,7 +177,7 @@ class Hooks:
 
     async def _is_told(self, run: RunSummary, call: CallView, lease: Lease) -> bool:
         assert self._address is not None  # else no run was looked at
-        message_id = f"{run.run_id} {call.call_id}"
+        message_id = message_id_of(run.run_id, call.call_id)
         if await self._told.accepted(message_id):
             return True
         failures, again_at = self._failed.get(message_id, (0, 0.0))

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from service.client import Client, RefusedError
-from service.hooks import Address, SignatureError, check_signature, signature, signed
+from service.hooks import Address, Hooks, SignatureError, check_signature, signature, signed
 
-from standfast import InvalidSettingError
+from standfast import Agent, InvalidSettingError, RunConfig, Runner, SQLiteSession, function_tool, open_store
+from standfast.testing import ScriptedModel, function_call
 from tests.helpers import servers
 from tests.helpers.ledger_oracle import done
 from tests.helpers.processes import wait_until
@@ -181,6 +182,35 @@ def test_no_secret_of_the_hooks_address_is_logged_or_sent_elsewhere(tmp_path: Pa
     assert "HTTP 302" in logged
     for secret in ("hidden", "pass", "ann"):
         assert secret not in logged.replace(str(tmp_path), "")
+
+
+async def test_a_call_id_that_no_header_can_hold_keeps_no_call_from_being_asked_about(tmp_path: Path):
+    """Ids of calls are chosen by the model: one with a line end raised in every pass, and others were not asked about."""
+    ids = ["ok1", "c\r\nX-Forged: y", "c\u2028é", "\u202e", "\ud800", "\0", "x" * 3000, "ok2"]
+
+    @function_tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    for number, call_id in enumerate(ids):
+        model = ScriptedModel([[function_call("pay", {}, call_id=call_id)]])
+        session = SQLiteSession(f"s{number}", tmp_path / "talks.db")
+        config = RunConfig(run_id=f"m{number}")
+        await Runner.run(Agent(name="Clerk", tools=[pay], model=model), "Pay.", session=session, run_config=config)
+    desk = Desk()
+    async with open_store(tmp_path / "talks.db") as store:
+        with served(desk) as url:
+            for _ in range(2):
+                hooks = Hooks(store, url, SECRET)
+                await hooks.tell()
+                await hooks.close()
+    for headers, body in desk.heard:
+        check_signature(SECRET, headers, body)
+        assert "x-forged" not in headers
+    asked = sorted((json.loads(body)["run"], json.loads(body)["call"]) for _, body in desk.heard)
+    assert asked == [(f"m{number}", call_id) for number, call_id in enumerate(ids)]
+    assert len({headers["webhook-id"] for headers, _ in desk.heard}) == len(ids)
 
 
 @pytest.mark.parametrize("url", ["ftp://ann:hidden@host/", "ann:hidden@host", "http://:hidden@/", "http:///hidden"])

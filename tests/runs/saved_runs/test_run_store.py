@@ -22,6 +22,7 @@ from standfast import (
     RunStateError,
     SessionConflictError,
     SQLiteSession,
+    ToolContext,
     UserError,
     function_tool,
 )
@@ -401,3 +402,21 @@ async def test_resuming_by_id_reads_the_run_once():
 def note(text: str) -> str:
     """Note."""
     return "noted"
+
+
+async def test_no_call_of_another_run_has_the_idempotency_key_of_a_call():
+    """The model chooses the id of a call: in run `a`, `b:c` made the key of call `c` of run `a:b`."""
+    keys = []
+
+    @function_tool
+    def pay(context: ToolContext[Any]) -> str:
+        """Pay."""
+        keys.append(context.idempotency_key)
+        return "paid"
+
+    for run_id, call_id in (("a", "b:c"), ("a:b", "c"), ("a%3Ab", "c"), ("a", "b%3Ac")):
+        model = ScriptedModel([[function_call("pay", {}, call_id=call_id)], [assistant_message("done")]])
+        config = RunConfig(run_id=run_id)
+        await Runner.run(Agent(name="Clerk", tools=[pay], model=model), "Pay.", run_config=config)
+    assert len(set(keys)) == 4
+    assert keys[0] == "a:b:c"

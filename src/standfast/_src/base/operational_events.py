@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from standfast._src.base.logs import logger as _log
+from standfast._src.base.logs import in_one_line, logger as _log
 
 EVENTS: Mapping[str, tuple[int, str]] = {
     "lease_waited": (logging.INFO, "%(holder)s waited %(seconds).1f s for session %(session)r"),
@@ -75,8 +75,7 @@ def measure(name: str, value: float, **facts: Fact) -> None:
 
 def emit(event: str, **facts: Fact) -> None:
     """Log an event, and notify the watchers."""
-    level, line = EVENTS[event]
-    _log.log(level, line, facts)
+    _write(event, facts)
     _show(event, facts)
 
 
@@ -85,9 +84,15 @@ def tell_seldom(event: str, about: str, **facts: Fact) -> None:
     now, last = time.monotonic(), _told_at.get((event, about))
     if last is None or now - last >= SELDOM_S:
         _told_at[event, about] = now
-        level, line = EVENTS[event]
-        _log.log(level, line, facts)
+        _write(event, facts)
     _show(event, facts)
+
+
+def _write(event: str, facts: Mapping[str, Fact]) -> None:
+    level, line = EVENTS[event]
+    if _log.isEnabledFor(level):
+        shown = {name: in_one_line(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        _log.log(level, line, shown)
 
 
 def _show(event: str, facts: Mapping[str, Fact]) -> None:

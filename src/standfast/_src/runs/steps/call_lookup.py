@@ -16,7 +16,8 @@ from standfast._src.tools.local_tool import LocalTool, lookup_name
 
 def idempotency_key(run_id: str, call_id: str) -> str:
     """Return the key that is equal for every attempt at this call, in any process, and for no other call."""
-    return f"{run_id}:{call_id}"
+    # A model chooses the call's id. Without a colon in the first part, no other run and call make the same text.
+    return f"{run_id.replace('%', '%25').replace(':', '%3A')}:{call_id}"
 
 
 def scope_of_call(call: Call, item: Item) -> str:
