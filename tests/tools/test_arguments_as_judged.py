@@ -143,6 +143,20 @@ async def test_a_hand_made_tool_is_judged_on_the_text_that_it_gets():
     assert (till.judged, till.paid) == ([{"euros": "5000"}], [OTHER])
 
 
+@pytest.mark.parametrize("arguments", ['{"euros": 5, "euros": 5000}', '{"to": {"iban": "a", "iban": "b"}}'])
+async def test_a_key_that_is_written_twice_is_read_by_no_policy(arguments: str):
+    """C16: a hand-made tool may pass the text on to a parser that takes the first one; Python's takes the last."""
+    till = Till()
+
+    async def run(context: Any, text: str) -> str:
+        till.paid.append(text)
+        return "paid"
+
+    tool = FunctionTool("pay", "Pay.", {"type": "object"}, run, strict_json_schema=False, needs_approval=till.large)
+    [asked] = (await Runner.run(clerk(tool, arguments), "pay")).interruptions
+    assert (asked.arguments, till.judged, till.paid) == (arguments, [], [])
+
+
 async def test_an_agent_used_as_a_tool_is_judged_like_any_other():
     asked_about: list[Any] = []
 

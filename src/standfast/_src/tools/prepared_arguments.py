@@ -74,7 +74,7 @@ def compare(written: str, values: dict[str, Any]) -> Prepared:
     """Compare values for a tool with the arguments as written by the model."""
     try:
         # An empty text is how some models call a tool without parameters.
-        sent = plain_object(written or "{}", repeats=False)
+        sent = plain_object(written or "{}")
         if is_same_json(values, sent, is_root=True):
             return Prepared("exact", written)
         text, known = json.dumps(values, ensure_ascii=False), sent or {}
@@ -105,7 +105,7 @@ def _prepare_partly(model: type[BaseModel], validators: dict[str, Any], argument
     from pydantic import ValidationError
     from pydantic_core import from_json
 
-    keys, sent = _keys_of(model), plain_object(arguments or "{}", repeats=False)
+    keys, sent = _keys_of(model), plain_object(arguments or "{}")
     try:
         from_json(arguments or "{}")
         if keys is None or sent is None:  # a key is written twice, or a number is not finite
@@ -140,10 +140,10 @@ def _keys_of(model: type[BaseModel]) -> dict[str, str] | None:
 # --- reading and comparing JSON --------------------------------------------------------------------------------------
 
 
-def plain_object(text: str, *, repeats: bool = True) -> dict[str, Any] | None:
-    """Parse a JSON object with finite numbers; None for any other text.
+def plain_object(text: str) -> dict[str, Any] | None:
+    """Parse a JSON object with finite numbers and without a repeated key; None for any other text.
 
-    With `repeats=False` also None if a key of an object occurs twice: parsers disagree about the winner.
+    Parsers disagree about the winner of two equal keys: a tool or server may read another value than a policy.
     """
 
     def refuse(text: str) -> NoReturn:
@@ -158,9 +158,7 @@ def plain_object(text: str, *, repeats: bool = True) -> dict[str, Any] | None:
         return found if len(found) == len(pairs) else refuse("a key twice")
 
     try:
-        parsed = json.loads(
-            text, parse_constant=refuse, parse_float=finite, object_pairs_hook=None if repeats else once
-        )
+        parsed = json.loads(text, parse_constant=refuse, parse_float=finite, object_pairs_hook=once)
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
