@@ -20,14 +20,6 @@ session_logger = logging.getLogger("standfast.sessions")
 """And, below it, what stores of sessions log."""
 
 
-def in_one_line(text: str) -> str:
-    """Return the text with control characters and reading-order marks written out.
-
-    Ids of calls are chosen by models: a line end in an id would forge a line of the log.
-    """
-    return text if text.isprintable() else repr(text)[1:-1]
-
-
 class ActionLog(Protocol):
     """Function that logs a failure."""
 

@@ -10,7 +10,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from standfast._src.base.logs import in_one_line, logger as _log
+from standfast._src.base.logs import logger as _log
+from standfast._src.base.safe_text import safe
 
 EVENTS: Mapping[str, tuple[int, str]] = {
     "lease_waited": (logging.INFO, "%(holder)s waited %(seconds).1f s for session %(session)r"),
@@ -91,7 +92,8 @@ def tell_seldom(event: str, about: str, **facts: Fact) -> None:
 def _write(event: str, facts: Mapping[str, Fact]) -> None:
     level, line = EVENTS[event]
     if _log.isEnabledFor(level):
-        shown = {name: in_one_line(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        # Models choose ids of calls: a line end in one would forge a line of the log.
+        shown = {name: safe(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
         _log.log(level, line, shown)
 
 

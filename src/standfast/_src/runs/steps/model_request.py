@@ -15,7 +15,7 @@ from standfast._src.agents.run_config import CallModelData, ModelInputData
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ItemNotStorableError, ModelBehaviorError, StandfastError, UserError
 from standfast._src.base.json_values import Item, copy_json, encode_value
-from standfast._src.base.logs import in_one_line
+from standfast._src.base.safe_text import safe
 from standfast._src.base.type_names import describe_type
 from standfast._src.items.history import CUT_REPLY, LOCAL_CALL_TYPES, LeftOut, Prepared, deduplicate, omit_reasoning_id
 from standfast._src.items.items import ModelResponse
@@ -200,9 +200,7 @@ def prepare_conversation(scope: RunScope, run: Run) -> list[Item]:
             "%d items of the history were left out of the request: a call without its output, an output without its"
             " call, or a part of a reply, which no provider accepts. They were not deleted. Their calls: %s",
             len(scope.left_out),
-            in_one_line(
-                ", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item))
-            ),
+            safe(", ".join(dict.fromkeys(str(one.item["call_id"]) for one in scope.left_out if "call_id" in one.item))),
         )
     return so_far.items.list()
 
