@@ -29,7 +29,7 @@ def create_run(scope: RunScope, run_id: str | None = None) -> Run:
         # What no session takes is refused now, not when tools have run and nothing can be stored.
         encoded = [encode(item) for item in items]
         if scope.session is not None:
-            check_item_sizes(encoded, scope.session.item_bytes_max())
+            check_item_sizes(encoded, scope.session.item_bytes_max)
     run = begin(
         run_id=run_id or arguments.run_id or arguments.config.run_id or uuid.uuid4().hex,
         agent=scope.graph.key(arguments.agent),

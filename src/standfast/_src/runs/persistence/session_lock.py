@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from standfast._src.agents.context import RunContextWrapper
@@ -317,6 +317,7 @@ class SessionLock:
             own = SessionSettings(limit)
         return own.resolve(self._settings).limit
 
+    @cached_property
     def item_bytes_max(self) -> int:
         """Return the bound of an item: the session's own, or a lower bound of the run (A6)."""
         return min(item_bytes_max(getattr(self.session, "session_settings", None)), item_bytes_max(self._settings))

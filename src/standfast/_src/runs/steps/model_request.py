@@ -152,18 +152,18 @@ def _read(scope: RunScope, run: Run, agent: Agent[Any], resolved: ResolvedAgent,
         answers_repeats=is_server,
         callers=Callers(tools=resolved.tools, history=lambda: view_items(run, scope.history), is_elsewhere=is_server),
     )
-    return _check_sizes(scope, reply.take(response.output))
+    reply.take(response.output)
+    if scope.session is not None:
+        _check_sizes(reply, scope.session.item_bytes_max)
+    return reply
 
 
-def _check_sizes(scope: RunScope, reply: Reply) -> Reply:
+def _check_sizes(reply: Reply, bound: int) -> None:
     """Refuse a reply with an item above the bound of the session, before any call begins."""
-    if scope.session is None:
-        return reply
     try:
-        check_item_sizes([encode_value(entry.item) for entry in reply.entries], scope.session.item_bytes_max())
+        check_item_sizes([encode_value(entry.item) for entry in reply.entries], bound)
     except ItemNotStorableError as error:
         raise ModelBehaviorError(f"the model's reply cannot be stored: {error.what}", error.remedy) from error
-    return reply
 
 
 def _update_known_calls(scope: RunScope, run: Run) -> dict[str, str]:

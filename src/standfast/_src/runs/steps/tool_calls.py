@@ -161,7 +161,7 @@ class _CallOfRun:
             scope.results.of_tool_input += outcome.results
         else:
             if scope.session is not None:
-                answer = replace_large_output(answer, self.item, tool, scope.session.item_bytes_max())
+                answer = replace_large_output(answer, self.item, tool, scope.session.item_bytes_max)
             scope.results.of_tool_input += outcome.input_results
             scope.results.of_tool_output += outcome.output_results
             scope.remember(answer.entry.item, native=outcome.output)
