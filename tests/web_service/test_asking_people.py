@@ -185,7 +185,7 @@ def test_no_secret_of_the_hooks_address_is_logged_or_sent_elsewhere(tmp_path: Pa
 
 
 async def test_a_call_id_that_no_header_can_hold_keeps_no_call_from_being_asked_about(tmp_path: Path):
-    """Ids of calls are chosen by the model: one with a line end raised in every pass, and others were not asked about."""
+    """Models choose the ids of calls: one with a line end raised in every pass, before others were asked about."""
     ids = ["ok1", "c\r\nX-Forged: y", "c\u2028é", "\u202e", "\ud800", "\0", "x" * 3000, "ok2"]
 
     @function_tool(needs_approval=True)
