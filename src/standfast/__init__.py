@@ -261,11 +261,6 @@ if TYPE_CHECKING:
         set_default_openai_harness as set_default_openai_harness,
     )
     from ._src.models.providers.responses_model import OpenAIResponsesModel as OpenAIResponsesModel
-    from ._src.models.providers.websocket_names import (
-        OpenAIResponsesWebSocketOptions as OpenAIResponsesWebSocketOptions,
-        OpenAIResponsesWSModel as OpenAIResponsesWSModel,
-        set_default_openai_responses_transport as set_default_openai_responses_transport,
-    )
     from ._src.models.retry import (
         ModelRetryAdvice as ModelRetryAdvice,
         ModelRetryAdviceRequest as ModelRetryAdviceRequest,
@@ -285,10 +280,6 @@ if TYPE_CHECKING:
     from ._src.runs.api.repl import run_demo_loop as run_demo_loop
     from ._src.runs.api.run_state import CallRecord as CallRecord, RunState as RunState
     from ._src.runs.api.runner import Runner as Runner
-    from ._src.runs.api.websocket_session import (
-        ResponsesWebSocketSession as ResponsesWebSocketSession,
-        responses_websocket_session as responses_websocket_session,
-    )
     from ._src.runs.engine.run_store import (
         LogTail as LogTail,
         RunStore as RunStore,

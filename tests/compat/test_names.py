@@ -33,6 +33,7 @@ FAMILIES = {
 }
 # ... and, besides, with its reason; the guide to moving has both.
 DEVIATIONS = {
+    "Responses API over a websocket": "over HTTP a lost answer has a status, an id and a retry known to be safe (D5)",
     "hosted multi-agent beta": "an experiment of the provider's: agents that run there leave no history here (C3)",
     "reasoning content over Chat Completions": "that API neither takes nor gives reasoning, and other servers differ",
     "machinery of the SDK's own loop": "functions that pass the SDK's own state from one of its modules to the next",

@@ -16,10 +16,5 @@ if TYPE_CHECKING:
         Converter as Converter,
     )
     from standfast._src.models.providers.responses_model import OpenAIResponsesModel as OpenAIResponsesModel
-    from standfast._src.models.providers.websocket_names import (
-        OpenAIResponsesWebSocketOptions as OpenAIResponsesWebSocketOptions,
-        OpenAIResponsesWSModel as OpenAIResponsesWSModel,
-        ResponsesWebSocketError as ResponsesWebSocketError,
-    )
 
 __getattr__, __dir__ = lazy(__name__)

@@ -91,6 +91,22 @@ def test_the_api_is_chosen_once_for_the_process_or_for_the_provider():
         set_default_openai_api("telegraph")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"use_responses_websocket": True},
+        {"websocket_base_url": "wss://x"},
+        {"responses_websocket_options": {"max_size": None}},
+    ],
+)
+def test_options_of_a_websocket_are_refused_for_requests_go_over_http(given: dict[str, Any]):
+    with pytest.raises(UserError, match="go over HTTP"):
+        OpenAIProvider(**given)
+    with pytest.raises(UserError, match="go over HTTP"):
+        MultiProvider(**{f"openai_{name}": value for name, value in given.items()})
+    assert OpenAIProvider(use_responses_websocket=False, websocket_base_url=None)
+
+
 def test_the_default_model_can_be_set_from_outside(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_DEFAULT_MODEL", "My-Model")
     assert get_default_model() == "my-model"

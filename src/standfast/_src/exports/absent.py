@@ -62,6 +62,12 @@ ABSENT: dict[str, Kind] = {
         "codex",
         "Write a function tool that starts it as a child process.",
     ),
+    "Responses API over a websocket": Kind(
+        (),
+        "OpenAIResponsesWSModel OpenAIResponsesWebSocketOptions ResponsesWebSocketError ResponsesWebSocketSession "
+        "responses_websocket_session set_default_openai_responses_transport",
+        "Use OpenAIProvider or OpenAIResponsesModel: HTTP connections stay open from run to run.",
+    ),
     "voice pipelines": Kind(
         ("voice",),
         "AudioInput SingleAgentVoiceWorkflow StreamedAudioInput VoicePipeline VoicePipelineConfig VoiceWorkflowBase",

@@ -129,7 +129,6 @@ BEHIND_DOORS: dict[str, tuple[str, ...]] = {
         "ContextOverride",
         "ContextSerializer",
     ),
-    "_src.models.providers.websocket_names": ("ResponsesWebSocketError",),
     "_src.models.providers.registration": (
         "OPENAI_HARNESS_ID_TRACE_METADATA_KEY",
         "ResolvedOpenAIAgentRegistrationConfig",

@@ -34,8 +34,7 @@ DOORS: dict[str, str] = {
     "set_default_agent_runner",
     "result": "AgentToolInvocation QueueCompleteSentinel RunResult RunResultBase RunResultStreaming",
     "prompts": "DynamicPromptFunction GenerateDynamicPromptData Prompt PromptUtil",
-    "models.openai_responses": "ConvertedTools Converter OpenAIResponsesModel OpenAIResponsesWSModel "
-    "OpenAIResponsesWebSocketOptions ResponsesWebSocketError _HEADERS_OVERRIDE",
+    "models.openai_responses": "ConvertedTools Converter OpenAIResponsesModel _HEADERS_OVERRIDE",
     "models.openai_client_utils": "is_official_openai_base_url is_official_openai_client",
     "models.openai_agent_registration": "OPENAI_HARNESS_ID_TRACE_METADATA_KEY OpenAIAgentRegistrationConfig "
     "ResolvedOpenAIAgentRegistrationConfig add_openai_harness_id_to_metadata "

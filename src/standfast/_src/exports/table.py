@@ -398,15 +398,6 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "set_default_openai_agent_registration",
         "set_default_openai_harness",
     ),
-    "_src.models.providers.websocket_names": (
-        "OpenAIResponsesWSModel",
-        "OpenAIResponsesWebSocketOptions",
-        "set_default_openai_responses_transport",
-    ),
-    "_src.runs.api.websocket_session": (
-        "ResponsesWebSocketSession",
-        "responses_websocket_session",
-    ),
 }
 """Module (below `standfast`) to the names it gives to `standfast`."""
 

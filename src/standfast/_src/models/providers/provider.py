@@ -31,15 +31,14 @@ from standfast._src.models.providers.responses_model import OpenAIResponsesModel
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-    from standfast._src.models.providers.websocket_names import OpenAIResponsesWebSocketOptions
-
 
 class OpenAIProvider(ModelProvider):
     """Models of OpenAI, or of the compatible server at `base_url`.
 
     Without any client option it uses the client of `set_default_openai_client`, if one is set. `use_responses=None`
-    follows `set_default_openai_api`. The options about websockets, `strict_feature_validation` and
-    `buffer_streamed_tool_calls` are taken for the SDK's sake and change nothing.
+    follows `set_default_openai_api`. The options about websockets are refused: requests go over HTTP, where a lost
+    answer can be asked for (D5). `strict_feature_validation` and `buffer_streamed_tool_calls` are accepted as the SDK's
+    and change nothing.
     """
 
     def __init__(
@@ -53,13 +52,17 @@ class OpenAIProvider(ModelProvider):
         use_responses: bool | None = None,
         websocket_base_url: str | None = None,
         use_responses_websocket: bool | None = None,
-        responses_websocket_options: OpenAIResponsesWebSocketOptions | None = None,
+        responses_websocket_options: Mapping[str, Any] | None = None,
         strict_feature_validation: bool = False,
         buffer_streamed_tool_calls: bool = False,
         agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
     ) -> None:
-        # What the SDK knows about websockets is taken and has no effect; calls are always buffered until they are
-        # whole, and what an API has no place for is warned about by ModelSettings.
+        if websocket_base_url or use_responses_websocket or responses_websocket_options:
+            raise UserError(
+                "OpenAIProvider was given options of the Responses API over a websocket",
+                "Leave them out: requests go over HTTP, with connections that stay open from run to run.",
+            )
+        # Calls are always buffered until they are whole; ModelSettings warn about what an API has no place for.
         self.agent_registration = resolve_openai_agent_registration_config(agent_registration)
         options = {"api_key": api_key, "base_url": base_url, "organization": organization, "project": project}
         given = sorted(name for name, value in options.items() if value is not None)
@@ -156,7 +159,7 @@ class MultiProvider(ModelProvider):
         openai_use_responses: bool | None = None,
         openai_websocket_base_url: str | None = None,
         openai_use_responses_websocket: bool | None = None,
-        openai_responses_websocket_options: OpenAIResponsesWebSocketOptions | None = None,
+        openai_responses_websocket_options: Mapping[str, Any] | None = None,
         openai_agent_registration: OpenAIAgentRegistrationConfig | dict[str, Any] | None = None,
         openai_strict_feature_validation: bool = False,
         openai_buffer_streamed_tool_calls: bool = False,
