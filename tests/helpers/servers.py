@@ -34,8 +34,8 @@ PREFERRED = "STANDFAST_SERVERS"
 KINDS = ("redis", "postgres")
 """What `--without` may name."""
 
-ON_REQUEST = ("pgbouncer", "mariadb", "restarts")
-"""What is started only if `--with` names it (see `pooler` and `mariadb`)."""
+ON_REQUEST = ("pgbouncer", "mariadb", "temporal", "restarts")
+"""What is started only if `--with` names it (see `pooler`, `mariadb` and `temporal_server`)."""
 
 START_S_MAX = 60
 KEEP_FOLDER = b"k"

@@ -50,7 +50,7 @@ from standfast._src.runs.loop.initial_run import own_items
 from standfast._src.runs.loop.result import RunResult
 from standfast._src.runs.persistence.recover_from_session import another_input
 from standfast._src.runs.persistence.unfinished_on_server import given_input_of
-from standfast._src.runs.recovery.recover import ANCHOR
+from standfast._src.runs.recovery.recover import ANCHOR, RecoveryReport
 from standfast._src.sessions.rules.messages import WhenBusy
 
 OUTPUT_BYTES_MAX = 2_000
@@ -360,17 +360,20 @@ class RunJobs:
         return None if view.waiting else await self.job_of(run_id)
 
     async def recover(self) -> dict[str, int]:
-        """Resume every run of the store that has no worker and that one of the agents can continue: one pass.
+        """Resume every run without a worker, for all agents here: one pass.
 
         Returns the number of runs by outcome (`Runner.recover`).
         """
-        report = await Runner.recover(
+        return dict((await self.recover_and_report()).counts)
+
+    async def recover_and_report(self) -> RecoveryReport:
+        """Make the same pass; return the report, with the names of the runs."""
+        return await Runner.recover(
             self.agents.values(),
             sessions=self.store.session,
             context_of=None if self._context is None else self._context_of_run,
             run_config=self.config,
         )
-        return dict(report.counts)
 
     def _find_agent_for(self, started_with: str, run: RunSummary) -> tuple[Agent[Any], object] | None:
         """Return the agent and context to resume another run of a job's conversation, which must finish first (C15)."""

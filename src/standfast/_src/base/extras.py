@@ -21,6 +21,7 @@ EXTRAS: dict[str, str] = {
     "psycopg": "postgres",
     "procrastinate": "procrastinate",
     "dbos": "dbos",
+    "temporalio": "temporal",
     "genai_prices": "prices",
     "cryptography": "encrypt",
     "sqlalchemy": "sqlalchemy",

@@ -418,6 +418,7 @@ KIT_PATHS: dict[str, str] = {
     "workers": "_kits.workers",
     "workers.procrastinate_queue": "_kits.workers.procrastinate_queue",
     "workers.dbos_workflows": "_kits.workers.dbos_workflows",
+    "workers.temporal_workflows": "_kits.workers.temporal_workflows",
 }
 """Public path of a kit's module to the module that it shows, both below `standfast`. `./dev names` writes the path."""
 

@@ -1,0 +1,16 @@
+"""Public path of `standfast._kits.workers.temporal_workflows`.
+
+Written by `./dev names` from `_src/exports/table.py`: edit that table, not this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from standfast._src.exports.lazy import forward
+
+if TYPE_CHECKING:
+    from standfast._kits.workers.temporal_workflows import AgentRun, TemporalRuns, run_agent, send_message
+
+__all__ = ["AgentRun", "TemporalRuns", "run_agent", "send_message"]
+__getattr__, __dir__ = forward(__name__)
