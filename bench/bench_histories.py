@@ -8,9 +8,14 @@ One agent calls a tool N times; each output has 5 KB. Server: Temporal's develop
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 import uuid
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from temporalio.client import Client
 from temporalio.worker import Worker
