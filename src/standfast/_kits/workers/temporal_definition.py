@@ -19,8 +19,8 @@ with needed_by("workflows of Temporal"):
     from temporalio.common import RetryPolicy, SearchAttributeKey, WorkflowIDReusePolicy
     from temporalio.exceptions import ActivityError, CancelledError, is_cancelled_exception
 
-RUN, PERFORM, DECIDE, CANCEL, PUT, SEND = (
-    f"standfast.{name}" for name in ("run", "perform", "decide", "cancel", "put", "send")
+RUN, PERFORM, DECIDE, CANCEL, PUT, SEND, SETTINGS = (
+    f"standfast.{name}" for name in ("run", "perform", "decide", "cancel", "put", "send", "settings")
 )
 AGENT, SESSION, STATUS, TOKENS = (
     SearchAttributeKey.for_keyword("StandfastAgent"),
@@ -134,7 +134,7 @@ async def run_agent(
     if input is not None:
         await _execute(PUT, {"run_id": name, "agent": agent, "input": input, "session_id": session_id}, task_queue)
     job = {"run_id": name, "agent": agent, "session_id": session_id}
-    settings = await _execute("standfast.settings", {}, task_queue)
+    settings = await _execute(SETTINGS, {}, task_queue)
     ended: dict[str, Any] = await workflow.execute_child_workflow(
         RUN,
         {**settings, **job},

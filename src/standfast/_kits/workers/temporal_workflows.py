@@ -55,6 +55,7 @@ from standfast._kits.workers.temporal_definition import (
     PUT,
     SEND,
     SESSION,
+    SETTINGS,
     STATUS,
     TOKENS,
     AgentRun,
@@ -235,7 +236,7 @@ class TemporalRuns:
         """Activities for a worker."""
         named: dict[str, Callable[..., Any]] = {
             PERFORM: self._perform, DECIDE: self._decide, CANCEL: self._cancel, PUT: self._put, SEND: self._send,
-            "standfast.settings": self._read_settings,
+            SETTINGS: self._read_settings,
         }  # fmt: skip
         return [activity.defn(name=name)(_as_function(function)) for name, function in named.items()]
 
