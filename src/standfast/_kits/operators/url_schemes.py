@@ -85,7 +85,7 @@ def redis(opening: Opening) -> Store:
 
 
 def postgresql(opening: Opening) -> Store:
-    """A PostgreSQL database."""
+    """Open a PostgreSQL database by its URL."""
     from standfast._src.sessions.backends.postgres import schema
     from standfast._src.sessions.backends.postgres.postgres_session import PostgresSession
 

@@ -46,7 +46,7 @@ class InputBuffer:
         del self._pieces[:count]
 
     def has(self, start: int, end: int) -> bool:
-        """Return whether a whole range is kept."""
+        """Return whether all audio between two times is kept."""
         return self.start <= start and end <= self.end
 
     def take(self, start: int, end: int) -> list[tuple[int, bytes]]:

@@ -589,7 +589,7 @@ class RealtimeSession(RealtimeModelListener):
         self._scope.wake_readers()
 
     def _end_crashed(self, error: BaseException) -> None:
-        """End the call: code of the application has ended the session's loop, by what is not an `Exception`.
+        """End the call after the application's code raised a `BaseException` that ended the session's loop.
 
         Readers get an `error` event and then the error. The call is not hung up by that: it can be resumed.
         """

@@ -19,7 +19,7 @@ class ActiveRuns:
 
     def __init__(self) -> None:
         self.loops: dict[Loop, asyncio.Future[None] | None] = {}
-        """Those under way, each with what tells of its end, once somebody waits for that."""
+        """Runs under way, each with the event of its end, made when the first task waits for it."""
         self.is_leaving = False
         """Whether the worker stops: whatever starts here is handed over before it has begun anything."""
 

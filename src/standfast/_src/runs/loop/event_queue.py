@@ -19,7 +19,7 @@ class EventQueue:
         self._wake = asyncio.Event()
         self._waiting = 0
         self._is_asleep = False
-        """Whether somebody waits who has not been told yet: of many events shown at once the first one tells."""
+        """True if a reader waits and was not woken yet: of several events shown at once, the first one wakes it."""
         self.ended = False
 
     def show(self, event: StreamEvent) -> None:

@@ -75,7 +75,7 @@ class Loop(SavingLoop):
     last_requested_turn = 0
     """The last turn for which a request is under way; 0 before the first."""
     is_to_stop = False
-    """Whether somebody asked for a stop after the turn; also before the run was opened."""
+    """True if a caller asked for a stop after the turn; also before the run was opened."""
     failed_observer: BaseException | None = None
     """What a hook raised that only observes: the reply it was told of stays, see `Stopped.keeps_turn`."""
     limit_error: UsageLimitExceeded | None = None
@@ -185,7 +185,7 @@ class Loop(SavingLoop):
 
     @property
     def _hands_over(self) -> bool:
-        # One that is not saved cannot be taken by anybody else: it goes on, and is stopped in the end.
+        # A run that is not saved cannot be taken by another worker: it continues, and is stopped in the end.
         return self._handing_over != "no" and self.saver is not None
 
     async def _hand_over(self) -> None:
@@ -197,7 +197,7 @@ class Loop(SavingLoop):
         except (RunClaimedError, LeaseLostError):
             raise
         except Exception as error:
-            # What had begun was saved before: whoever takes the run goes on from there.
+            # What had begun was saved before: the worker that takes the run continues from there.
             logger.warning("run %s was handed over as it was last saved: %s", self.state.spec.run_id, error)
         raise handed_over_error(self.state)
 
@@ -361,7 +361,7 @@ class Loop(SavingLoop):
         known = after if after.finished else self.state
         if saver is not None and saver.beside is None and (save := saver.last(known)) is not None:
             detached: Any = saver.store
-            detached.save_detached(save).close()  # not awaited: there is nobody who could wait
+            detached.save_detached(save).close()  # not awaited: no task is left that could wait
 
     def _store_in_the_background(self) -> asyncio.Task[None]:
         """Store the end by tasks of this event loop: the only way for a store without a thread of its own."""

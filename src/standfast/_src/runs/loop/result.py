@@ -192,7 +192,7 @@ class RunResultBase(Generic[TState]):
     def final_output(self) -> Any:
         """Final output of the run; None before there is one, and before it is judged and stored."""
         run = self._run
-        # Whoever reads an output may act on it: it must not be lost from the history afterwards.
+        # A caller that reads an output may act on it: it must not be lost from the history afterwards.
         if not run.progress.ended or run.marks.stored < run.storable:
             return None
         return self._scope.final_output

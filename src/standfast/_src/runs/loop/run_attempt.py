@@ -146,7 +146,7 @@ class RunAttempt:
             note_if_unsent(error, self.run)
             raise
         except StopAsyncIteration as error:
-            # Raised on, it would end the loop of whoever watches as if the run had come to its end (C11).
+            # Raised on, it would end the loop of a watcher as if the run had come to its end (C11).
             raise UserError(
                 "code of the application raised StopAsyncIteration in this run",
                 "Catch it where `anext` is called, or give `anext` a default.",
@@ -258,7 +258,9 @@ class RunAttempt:
                 end = partial(give_up_run, message)
                 self.loop.nested = await ended_nested(hold.accepted, given.calls, given.spec.owner, end)
             if not due(self.run):
-                await self.loop.save()  # at rest already: whoever gives it up must hear if it is not saved
+                await (
+                    self.loop.save()
+                )  # at rest already: the caller that gives it up must get the error if it is not saved
             await self.loop.drive()
         finally:
             await self._give_back()
@@ -271,7 +273,7 @@ class RunAttempt:
             if run_lease is not None:
                 await run_lease.release()
             if closing is not None:
-                # It gives the session back when all is stored; nobody waits for what was told to stop.
+                # It gives the session back when all is stored; no caller waits for a run that was stopped.
                 closing.add_done_callback(lambda _: self._close_session())
             elif hold is not None:
                 await hold.release()

@@ -225,7 +225,7 @@ class StartedRun(Protocol):
 
 
 Spawner: TypeAlias = Callable[[RunArguments], StartedRun]
-"""Starts a nested run. Handed down by whoever knows how, so that calls need not know the runner that made them."""
+"""Starts a nested run. Passed down by the runner, so that calls need not know the runner."""
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ class RunScope:
     announced_agent: str | None = None
     """The agent whose start hooks have been called."""
     shown_agent: str | None = None
-    """The agent that whoever watches was last told of."""
+    """The agent last shown to the watcher."""
     prepared: PreparedView | None = None
     known_upto = 0
     """How much of the ledger `known_calls` was read from."""
@@ -327,7 +327,7 @@ class RunScope:
         self.responses: list[ModelResponse] = []
         self.results = GuardrailResults()
         self.shown_calls: set[str] = set()
-        """The calls whose outputs whoever watches has seen."""
+        """The calls whose outputs were shown to the watcher."""
         self.left_out: list[Any] = []
         """Items of a client-owned history that no provider would accept: left out of requests, not deleted (C8)."""
         self.known_calls: dict[str, str] = {}

@@ -204,7 +204,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         except Exception as error:
             if not self.state.is_closed:
                 raise
-            # Nothing is left to do or to resume: raised, this would only take the result from whoever paid for it.
+            # Nothing is left to do or to resume: raised, this would only take the paid result from the caller.
             logger.warning(
                 "run %s ended, and its run store did not take that: %s: %s",
                 self.state.spec.run_id,

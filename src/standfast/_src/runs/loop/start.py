@@ -70,7 +70,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
     _refuse_other_store(scope)
     named = scope.config.run_id is not None
     if scope.session is None and not named and scope.store is None:
-        return Opened(fresh)  # it is kept nowhere, so nobody can have left or begun anything of it
+        return Opened(fresh)  # it is kept nowhere, so no worker can have left or begun anything of it
     if scope.session is not None:
         await scope.session.hold()
     # A retry right after a crash finds the lease of a dead worker: it waits until that has ended, or its holder has
@@ -154,7 +154,7 @@ def _has_no_worker(scope: RunScope) -> bool:
     """Return True if certainly no other worker has the run, because we hold the lease covering it."""
     if scope.session is not None and scope.session.lease is not None:
         return True
-    # The first lease ever says nothing: whoever saved the run may have done so without one.
+    # The first lease ever says nothing: the worker that saved the run may have had none.
     return scope.run_lease is not None and scope.run_lease.number > 1
 
 
@@ -212,7 +212,7 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
 
 
 def _marked_as_running(run: Run) -> RunClaimedError:
-    # With a lease we would know that whoever had it is gone. Here nobody can tell.
+    # With a lease we would know that its holder is gone. Here no worker can tell.
     return RunClaimedError(
         f"run {run.spec.run_id!r} is marked as running, perhaps by another worker",
         "If that worker is gone, resume it with takeover=True; what it had begun is settled, not repeated.",
@@ -227,7 +227,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     run, status, is_nested = resumed.run, resumed.status, scope.arguments.moved is not None
     if run.is_closed:
         refuse_finished(run)
-    if status is None:  # else whoever loaded it, just now, has looked at all of this
+    if status is None:  # else the caller that loaded it, just now, has looked at all of this
         check_saved(run, scope.graph)
         # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
         status = run.status if is_nested else await check_unclaimed(run, scope.store, resumed.revision)
@@ -242,7 +242,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     except RunClaimedError:
         if not is_nested:
             raise
-        await _hold_run(scope, run.spec.run_id, takeover=True)  # whoever has the run around it may go on with it
+        await _hold_run(scope, run.spec.run_id, takeover=True)  # the worker of the run around it may continue it
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
     return await _claim(scope, run, await _load_revision(scope, resumed))
@@ -274,7 +274,7 @@ async def _hold(scope: RunScope, resumed: ResumedRun) -> None:
         if scope.session is not None:
             await scope.session.hold(at_once=resumed.at_once)
     except SessionBusyError:
-        # Whoever has the session may have it because they resumed this very run: then that is what is said.
+        # The holder of the session may have it because it resumed this very run: then the error says that.
         await check_unclaimed(resumed.run, scope.store, resumed.revision)
         raise
 
@@ -307,7 +307,7 @@ async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool =
     await end_superseded_runs(scope, run)
     status = run.status
     gone: list[Callable[[], Awaitable[None]]] = []
-    if _had_no_reply(scope, run):  # others may have come to the conversation meanwhile
+    if _had_no_reply(scope, run):  # other programs may have written to the conversation meanwhile
         if run.progress.outgoing is None:
             run, gone = await settle_on_server(scope, run, is_resumed=is_resumed)
         else:
@@ -383,7 +383,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
 
 async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:
     """Count the earlier cost of the run into its usage, if its session has kept the cost (B15)."""
-    assert scope.session is not None  # whoever asks has read the run from it
+    assert scope.session is not None  # the caller has read the run from it
     for one in await scope.session.usage():
         if one.run_id == run_id:
             scope.wrapper.usage.add(one.total)

@@ -150,7 +150,7 @@ class RunResultStreaming(RunResultBase[TState]):
             # A run is ahead of the watcher: an output after the last event seen is not an answer for the watcher.
             watcher = self._watcher()
             self._is_withheld |= not has_ended or (watcher is not None and not watcher.has_left)
-            self._events.discard()  # of a run that has ended too: whoever cancels wants no more of it
+            self._events.discard()  # of a run that has ended too: a caller that cancels wants no more of it
             if not has_ended and not self._attempt.loop.stop_now() and self._task is not None:
                 self._task.cancel()  # it is still waiting for its session or reading it
         else:
@@ -181,7 +181,7 @@ class RunResultStreaming(RunResultBase[TState]):
             try:
                 event = await self._events.next()
             except asyncio.CancelledError:
-                self.cancel()  # whoever stops waiting for a run in this way wants it stopped
+                self.cancel()  # a caller that stops waiting for a run in this way wants it stopped
                 raise
             if event is not None and not self._cut:
                 return event
@@ -199,7 +199,7 @@ class RunResultStreaming(RunResultBase[TState]):
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # heard: whoever watches gets it, and asyncio need not report it
+            task.exception()  # retrieved: the watcher gets it, and asyncio need not report it
         if not self._events.ended:
             self._error = asyncio.CancelledError("the run was cancelled before it began")
             self._events.end()
@@ -213,7 +213,7 @@ class RunResultStreaming(RunResultBase[TState]):
                 self._error = error
                 raise
         except BaseException as error:
-            self._error = error  # for whoever watches; and raised, for whoever awaits the task
+            self._error = error  # for the watcher; and raised, for the caller that awaits the task
             raise
         finally:
             self._events.end()

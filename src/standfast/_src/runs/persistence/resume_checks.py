@@ -86,7 +86,7 @@ def _check_call(call: Call, item: Item) -> None:
 
 
 def _check_decision(call: Call, decision: Decision, item: Item, agent: str) -> None:
-    # Bound to what was shown: an approval must not let another call run, whoever edits the state in between.
+    # Bound to what was shown: an approval must not let another call run, even if a program edits the state in between.
     about = (decision.call_id, decision.scope, decision.arguments_digest)
     same_agent = decision.agent is None or decision.agent == agent  # None: saved before it was kept
     if not same_agent or about != (call.id, scope_of_call(call, item), digest_shown_arguments(call)):
@@ -207,7 +207,7 @@ def refuse_to_delete(saved: SavedRun, cancel: str) -> None:
             status, is_open = run.status, not run.is_closed
             remedy = f"Resume it, or give it up with {cancel}"
     except StandfastError:
-        return  # only its end is kept; or nobody can resume or cancel it either, and this is how to be rid of it
+        return  # only its end is kept; or no worker can resume or cancel it either, and this is how to be rid of it
     if is_open:
         raise RunStateError(
             f"run {saved.run_id!r} has not ended ({status}), and what it did or waits for would be forgotten",

@@ -81,7 +81,7 @@ class NewItems:
     def as_arguments(self) -> dict[str, Any]:
         """The same as arguments of a session's `record`."""
         given: dict[str, Any] = {"items": self.items, "writer": self.writer, "start": self.start}
-        # Only where there are any: a session of somebody else's may have `record` and not know them.
+        # Only where there are any: a session of other origin may have `record` and not know them.
         if self.costs is not None:
             given["costs"] = self.costs
         if self.nested:
@@ -379,7 +379,7 @@ class SessionLock:
         """
         lease, own = self.lease, self._held
         self._held = None
-        # Closed and not awaited: there is nobody who could wait.
+        # Closed and not awaited: no task is left that could wait.
         self.session.record(run=run, lease=lease, release=own is not None, detached=True, **new.as_arguments()).close()
 
     def could_not_store(self, run_id: str, count: int) -> None:

@@ -46,11 +46,11 @@ from standfast._src.runs.steps.reply_parsing import normal_json
 OPEN = ("running", "paused", "ready")
 
 AT_REST = ("failed", "cancelled")
-# Nobody is at such a run: settling it races only with whoever resumes it, and of those two the revision chooses one.
+# No worker runs such a run: settling it races only with a worker that resumes it, and the revision chooses one of them.
 
 
 TAKEOVERS_MAX = 5
-"""How many workers may lose a run before others stop letting it finish first.
+"""How many workers may lose a run before later runs stop letting it finish first.
 
 A run whose tool ends its process would else end every worker that comes to its conversation, and block that for good.
 """
@@ -63,9 +63,9 @@ class Found:
     run: Run
     revision: int
     is_gone: bool
-    """Whether it is certain that nobody is at it."""
+    """True if it is certain that no worker runs it."""
     is_orphan: bool = False
-    """Whether the run around it will not go on with it, so that nobody can."""
+    """True if the run around it will not continue it, so that no worker can."""
     own: Run | None = None
     """What its own record says, where `run` is what that of the run around it says."""
 
@@ -317,7 +317,7 @@ async def _candidates(hold: SessionLock, own_id: str, store: RunStore) -> dict[s
         runs = await list_saved_runs(store, session_id) if session_id is not None else []
         still_open = [run.run_id for run in reversed(runs) if run.status in OPEN]
         return {run_id: False for run_id in still_open if not is_own(run_id, own_id)}
-    # Read in the step that took the lease: whoever saved under a lower number can save and store nothing any more.
+    # Read in the step that took the lease: a worker with a lower number can save and store nothing any more.
     is_gone = {
         one.run_id: one.status in AT_REST or 0 < one.lease_number < lease.number
         for one in told

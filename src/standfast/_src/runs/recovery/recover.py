@@ -192,7 +192,7 @@ class Recovery:
         for one in await self._list_runs(store, "paused", self._bounds.limit):
             if not await _is_nested(store, one.run_id):  # the run around it is said to wait
                 self._tell(one, "waits")
-        # Those that changed last are listed first: begun at the other end, a pass with a limit starves nobody.
+        # Those that changed last are listed first: begun at the other end, a pass with a limit starves no run.
         runs = [*await self._list_runs(store, "ready"), *await self._list_runs(store, "running")][::-1]
         waiting = _Waiting(await self._by_conversation(sorted(runs, key=lambda one: one.updated_at)))
         tasks: set[asyncio.Task[None]] = set()
@@ -204,7 +204,7 @@ class Recovery:
                 tasks.add(waiting.begin(self._offer))
             await self._end(tasks, deadline)
         except asyncio.CancelledError:
-            # Cancelled, its runs would say that they were, and nobody would go on with them.
+            # Cancelled, its runs would say that they were, and no worker would resume them.
             await self._leave({task for task in tasks if not task.done()}, CLOSING_GRACE_S)
             raise
         found = [one for one in self._found if one.outcome != "alive" or not await self._has_ended_since(one)]

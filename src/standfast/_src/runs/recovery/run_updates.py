@@ -103,7 +103,7 @@ class RunStatusChanged(_Update):
 
     status: Literal["running", "paused", "ready"]
     waiting: tuple[PendingCall, ...] = ()
-    """The calls that wait for a person. Others of a run that is `running` may still be under way."""
+    """The calls that wait for a person. Further calls of a `running` run may still be under way."""
     is_taken_over: bool = False
     """Whether a worker has taken it up since the status before was told: after a pause, a crash or a hand-over."""
 
@@ -126,7 +126,7 @@ class RunEnded(_Update):
 
 
 RunUpdate: TypeAlias = ItemSaved | CallBegan | CallEnded | RunStatusChanged | RunEnded
-"""What somebody who watches a run is told: one of five kinds of updates."""
+"""Update for a watcher of a run: one of five kinds."""
 
 
 # --- what was told ---------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class RunSnapshot:
     status: str
     shown: Sequence[ShownItem] = ()
     count: int | None = 0
-    """How many items it has; more than are shown where some can no longer be read, None where nobody can tell."""
+    """How many items it has; more than are shown where some can no longer be read, None where it is unknown."""
     calls: Sequence[BegunCall] = ()
     waiting: tuple[PendingCall, ...] = ()
     claim: str = ""

@@ -1,4 +1,4 @@
-"""Model requests: their content, and the meaning of a reply. Streamed runs and others use the same code.
+"""Model requests: their content, and the meaning of a reply. Streamed runs and plain runs use the same code.
 
 Attempts and retries are in `send_request`: here a request is one question with one answer.
 """
@@ -43,7 +43,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
         await scope.events.give_way()
         run = loop.run
         if all(effect.key != other.key for other in due(run)):
-            return  # a stop came in from whoever watches
+            return  # the watcher asked for a stop
     if scope.session is not None and scope.session.inbox and await hear(loop, scope):
         return  # what was said meanwhile comes first
     # From here on the turn counts as begun: a stop after the turn lets it finish.

@@ -39,7 +39,7 @@ ENTRY_KINDS = {
     "ignored": "handoff_call_item",
     "hosted": "mcp_approval_request_item",
 }
-"""What calls of these kinds are called in a run; all others are calls of tools."""
+"""Names of calls of these kinds in a run; all remaining calls are calls of tools."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Reply:
     """Whether a server keeps the conversation: there, a call of `known` that stands in this reply is another one, which
     needs an output of its own."""
     callers: Callers | None = None
-    """Says who may call; without it nobody is asked."""
+    """Checks the callers of tools; without it no caller is checked."""
     entries: list[Entry] = field(default_factory=list, init=False)
     originals: list[Any] = field(default_factory=list, init=False)
     """Beside each entry: the item as the model gave it."""

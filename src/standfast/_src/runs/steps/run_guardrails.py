@@ -80,7 +80,7 @@ async def perform_judge(loop: Loop, scope: RunScope, effect: Judge) -> None:
         said += results
     if tripped is not None and stage == "output":
         scope.tripped = OutputGuardrailTripwireTriggered(tripped)
-        # Nobody may get what was refused, not even through the result of a run that raised.
+        # No caller may get what was refused, not even through the result of a run that raised.
         scope.final_output = None
         withheld = _blocked_message(scope, agent, tripped.guardrail.get_name())
     elif tripped is not None:

@@ -233,7 +233,7 @@ class RequestSender:
     def _span(self, number: int) -> contextlib.AbstractContextManager[Span | None]:
         scope, owner = self._scope, self._run.spec.owner
         if scope.tracer is None:
-            return UNTRACED  # type: ignore[no-any-return]  # a turn stays cheap where nobody traces
+            return UNTRACED  # type: ignore[no-any-return]  # a turn stays cheap without tracing
         return scope.span(
             "model",
             getattr(self._resolved.model, "model", ""),
@@ -274,7 +274,7 @@ class RequestSender:
         items, tools, handoffs = self._items, resolved.tools, resolved.handoffs
         settings = _with_cache_key(resolved.settings, resolved.model, run, group_id=config.group_id)
         if not type(resolved.model).__module__.startswith("standfast."):
-            # Somebody's own model may change what it is given, to suit its API: these are the run's items, which are
+            # An application's own model may change its arguments, to suit its API: these are the run's items, which are
             # stored and sent again, and may be the agent's own settings. Ours only read them, and need no copies.
             items, tools, handoffs = [copy_json(item) for item in items], list(tools), list(handoffs)
             settings = replace(settings)

@@ -65,7 +65,7 @@ async def perform_conclude(loop: Loop, scope: RunScope, effect: Conclude) -> Non
         if run.calls:
             await loop.save()
         await observers(loop, scope, agent, "on_agent_end", hook_context(scope), agent, value)
-    # Where nobody judges the output the turn joins at once: one effect less for every run without guardrails.
+    # Where no guardrail judges the output the turn joins at once: one effect less for every run without guardrails.
     judged = not output_guardrails(scope, agent)
     await loop.record(Concluded(effect.turn, conclusion, judged), completes=effect)
 

@@ -285,7 +285,7 @@ class PlainSession:
         return False
 
     async def _read_until(self, batch: _UnconfirmedBatch, *, stop_at: int) -> tuple[int | None, list[Item]]:
-        """Read until enough of the batch is found, within the bound; return the last reading."""
+        """Read the whole history repeatedly until enough of the batch is there, within a bound of readings."""
         seen: tuple[int | None, list[Item]] | None = None
         trouble: BaseException | None = None
         for reading in range(self._read_count_max):
