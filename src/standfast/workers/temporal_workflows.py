@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from standfast._src.exports.lazy import forward
 
 if TYPE_CHECKING:
-    from standfast._kits.workers.temporal_workflows import AgentRun, TemporalRuns, run_agent, send_message
+    from standfast._kits.workers.temporal_workflows import (
+        AgentRun as AgentRun,
+        TemporalRuns as TemporalRuns,
+        run_agent as run_agent,
+        send_message as send_message,
+    )
 
-__all__ = ["AgentRun", "TemporalRuns", "run_agent", "send_message"]
 __getattr__, __dir__ = forward(__name__)
