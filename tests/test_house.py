@@ -230,6 +230,7 @@ def test_the_first_name_of_the_package_stands_nowhere():
 LOOKS_INSIDE = {
     "tests/realtime/session/helpers.py": "a call shows what was said, and not what of it is stored or still open",
     "tests/realtime/session/test_memory.py": "the record refuses only a worker that has not noticed its lost lease",
+    "tests/models/providers/test_event_stream.py": "what instrumentations change of OpenAI's client is private there",
     "tests/conformance/mistakes/steps.py": "what an edition of a name is, only the store itself can get wrong",
 }
 """The tests that use a private name of ours, and why there is no public way. (Each says so at the place, too.)"""

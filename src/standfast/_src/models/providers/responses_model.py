@@ -27,6 +27,7 @@ from standfast._src.models.outcome_query import (
     is_answered,
 )
 from standfast._src.models.providers.client import ClientSource, note_address
+from standfast._src.models.providers.event_stream import events_of
 from standfast._src.models.providers.headers import _HEADERS_OVERRIDE, override_headers
 from standfast._src.models.providers.openai_model import RUN_AGAIN, OpenAIModel, how_it_broke
 from standfast._src.models.responses_format import WITHOUT_EFFECT, input_param, request as wire_request
@@ -212,7 +213,7 @@ class _Watch:
         self._request_id = _request_id(stream)
 
     async def events(self) -> AsyncIterator[ResponseStreamEvent]:
-        source = aiter(self._stream)
+        source = events_of(self._stream)
         while True:
             try:
                 event = await anext(source)
@@ -236,12 +237,13 @@ class _Watch:
         await self._drain(source)
 
     def _note(self, event: ResponseStreamEvent, kind: str | None) -> None:
+        if kind not in _NO_OUTPUT_YET and kind not in _LAST_EVENTS:
+            self._output_begun = True
+            return
         response = getattr(event, "response", None)
         self._response_id = getattr(response, "id", None) or self._response_id
         if response is not None and self._request_id is not None and not getattr(response, "_request_id", None):
             response._request_id = self._request_id
-        if kind not in _NO_OUTPUT_YET and kind not in _LAST_EVENTS:
-            self._output_begun = True
 
     async def _drain(self, source: AsyncIterator[object]) -> None:
         try:
