@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers import collected, servers, tiers
 from tests.helpers.clauses import named_clauses
+from tests.helpers.lingering import end_what_lingers
 from tests.helpers.sdk_sessions import close_the_sdks_sessions
 
-__all__ = ["close_the_sdks_sessions"]  # a fixture of every test, by being imported
+__all__ = ["close_the_sdks_sessions", "end_what_lingers"]  # fixtures of every test, by being imported
 
 # Nothing that is imported or collected becomes garbage, and each look at it would cost more than the one before.
 gc.disable()

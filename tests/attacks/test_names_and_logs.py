@@ -33,7 +33,7 @@ async def add_under(line: Line, path: str) -> list[Any]:
 async def test_a_file_of_two_names_is_refused_before_a_second_log_is_made(tmp_path: Path) -> None:
     """A1, A23: the second name's log overwrote what had been acknowledged under the first."""
     path, second = tmp_path / "talks.db", tmp_path / "same.db"
-    session = SQLiteSession("s", path)
+    session = SQLiteSession("s", path, linger_s=0)
     await session.add_items([said("one")])
     os.link(path, second)
     with Child(add_under, path=str(second)) as child:

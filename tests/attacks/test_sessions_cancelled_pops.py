@@ -87,7 +87,7 @@ async def test_an_item_comes_back_although_everything_had_ended_when_its_caller_
     """The answer was on its way to the loop when the last session was closed."""
     path = tmp_path / "history.db"
     before = writers()
-    session = SQLiteSession("s", path)
+    session = SQLiteSession("s", path, linger_s=0)
     await session.add_items([item("1"), item("2")])
     (writer,) = [one for one in writers() if one not in before]
     with another_program(path) as other:

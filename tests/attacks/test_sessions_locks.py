@@ -33,7 +33,7 @@ async def test_a_process_stopped_in_a_checkpoint_keeps_nobody_from_writing_and_n
 ) -> None:
     path = tmp_path / "history.db"
     before = threading.enumerate()
-    session = SQLiteSession("s", path, timeout_s=0.5)
+    session = SQLiteSession("s", path, timeout_s=0.5, linger_s=0)
     await session.add_items([item("1")])
     writers = [one for one in threading.enumerate() if one not in before and one.name == "standfast-writer"]
     stopped = os.open(f"{path}-standfast-lock", os.O_RDWR | os.O_CREAT)

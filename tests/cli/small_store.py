@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from standfast import Agent, RunConfig, Runner, function_tool
+from standfast._src.sessions.client.lingering import LINGERING
 from standfast.testing import ScriptedModel, assistant_message, final, function_call
 
 EVIL = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe <script>window.pwned=1</script>"
@@ -67,6 +68,7 @@ async def fill(make: Callable[[str], Any]) -> None:
 
 def filled(make: Callable[[str], Any]) -> None:
     asyncio.run(fill(make))
+    LINGERING.end_all()  # a file at rest
 
 
 def trace(folder: Path) -> dict[str, tuple[str, int, int]]:

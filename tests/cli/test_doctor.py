@@ -13,6 +13,7 @@ import pytest
 
 from standfast import SQLiteSession
 from standfast._kits.cli.entry import main
+from standfast._src.sessions.client.lingering import LINGERING
 from tests.operators.doctor.world import call, output, user
 from tests.operators.test_read_only import trace
 
@@ -33,6 +34,7 @@ def talks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             await session.close()
 
     asyncio.run(filled())
+    LINGERING.end_all()
     long_ago = "2020-01-01 00:00:00"
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("UPDATE agent_messages SET created_at = ?", (long_ago,))

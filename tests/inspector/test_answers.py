@@ -16,6 +16,7 @@ import pytest
 
 from standfast import FunctionTool, RunConfig, Runner, SQLiteSession, open_store
 from standfast._kits.inspector.changes import RUNS_EVERY, Watching
+from standfast._src.sessions.client.lingering import LINGERING
 from standfast.testing import final, function_call
 from tests.inspector.serving import EVIL, EVIL_ID, Served, clerk, fill, inspector, inspector_here, pay
 
@@ -38,6 +39,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_looking_leaves_no_trace(store: Path) -> None:
+    LINGERING.end_all()
     before = state_of(store.parent)
     with inspector(store) as served:
         for path in ("sessions", "items?session=long", "session?session=invoice-7", "search?q=words", "run?run=run-7"):

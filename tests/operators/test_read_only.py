@@ -85,7 +85,7 @@ def _filled(path: Path) -> Path:
 
     async def fill() -> None:
         for name in ("one", "two"):
-            session = SQLiteSession(name, path)
+            session = SQLiteSession(name, path, linger_s=0)
             await session.append([message(f"hello {name}"), message("again")], writer="run", start=0)
             await session.close()
 
@@ -222,7 +222,7 @@ def test_a_file_in_use_is_read_by_another_user_who_may_write_nothing(ours: Path)
 
 def test_beside_a_live_writer_its_log_is_read_and_nothing_is_left(ours: Path) -> None:
     async def scenario() -> None:
-        writer = SQLiteSession("one", ours)
+        writer = SQLiteSession("one", ours, linger_s=0)
         async with open_store(ours, read_only=True) as store:
             for number in range(20):
                 await writer.add_items([message(f"number {number}")])

@@ -36,6 +36,7 @@ from standfast._kits.operators.doctor.findings import KINDS
 from standfast._kits.operators.store import store_of
 from standfast._src.sessions.backends.memory.memory_session import InMemoryStore
 from standfast._src.sessions.backends.sqlite import database_file as files, schema
+from standfast._src.sessions.client.lingering import LINGERING
 from standfast._src.sessions.rules.history import LEASE, commit
 from standfast._src.sessions.rules.leases import LeaseState
 from standfast._src.sessions.rules.record_repair import whole
@@ -292,6 +293,7 @@ async def _foreign(path: Path) -> dict[str, Any]:
 @case("long_log")
 async def _log(path: Path) -> dict[str, Any]:
     await filled(path, HEALTHY)
+    LINGERING.end_all()  # a connection that ends removes its log
     with open(f"{path}-wal", "wb") as file:
         file.truncate(database_file.LOG_BYTES_MAX + 1)  # a hole: nothing is written
     return {}
@@ -344,6 +346,7 @@ async def test_it_is_found_and_looking_changes_nothing(
     path = tmp_path / "talks.db"
     options = await CASES[kind](path)
     kept = options.pop("keep", None)
+    LINGERING.end_all()
     before = trace(tmp_path)
     found = await kinds_in(path, **options)
     assert set(found) == {kind}

@@ -40,6 +40,7 @@ from standfast._src.base.errors import InvalidSettingError, SealKeyError, Settin
 from standfast._src.sessions.backends.postgres.schema import Tables
 from standfast._src.sessions.backends.redis.handshake import layout_key
 from standfast._src.sessions.backends.redis.keys import Keys
+from standfast._src.sessions.client.lingering import LINGERING
 from standfast.conformance import message
 from standfast.testing import ScriptedModel, assistant_message
 from tests.helpers import mariadb, servers
@@ -345,6 +346,7 @@ async def test_a_newer_layout_is_left_alone_on_redis(kind: str, name: str) -> No
     direct = make.from_url(address(kind))
     direct.set(key, "2")
     await session.close()
+    LINGERING.end_all()  # a layout is looked at when an engine begins
     later = opened(kind, address(kind), name)
     for error in await refuses_everything(later):
         assert isinstance(error, SchemaTooNewError)
@@ -374,6 +376,7 @@ async def test_a_newer_layout_is_left_alone_in_tables(kind: str, name: str) -> N
     session = opened(kind, address(kind), name)
     await session.add_items([message("x")])
     await session.close()
+    LINGERING.end_all()
     version = Tables.of(f"{name}_s", f"{name}_m").own + 'version"'
     _executed(kind, f"INSERT INTO {version} VALUES (1999)")
     later = opened(kind, address(kind), name)

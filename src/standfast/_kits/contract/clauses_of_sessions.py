@@ -141,9 +141,10 @@ PART_A: tuple[Clause, ...] = (
         "A19",
         "close",
         "`close` releases what the session opened and nothing that was handed to it (engine, client, pool, "
-        "connection); it is idempotent and takes effect when called: on memory and SQLite `session.close()` works "
-        "without `await` and without a loop, and may be awaited. A shared engine closes with its last user. Use "
-        "after close says so.",
+        "connection); it is idempotent and takes effect when called: on memory and SQLite without `await` and without "
+        "a loop, and may be awaited. A shared engine may stay for some seconds after its last session, never over a "
+        "fork, an ended loop or a replaced file; `linger_s=0`, `Store.close()` and the end of the process end it at "
+        "once. Use after close says so.",
     ),
     Clause(
         "A20",
@@ -155,9 +156,10 @@ PART_A: tuple[Clause, ...] = (
     Clause(
         "A21",
         "bounded resources",
-        "Connections, descriptors and threads are bounded by a constant, with 10,000 session objects closed or "
-        "merely dropped. The same path or URL and options share one engine (per loop where the library demands "
-        "it). `:memory:` is a private store per object, without a thread each.",
+        "Connections, descriptors and threads are bounded by a constant, with 10,000 session objects or files "
+        "closed or merely dropped: at most 8 engines stay after their last session. The same path or URL and options "
+        "share one engine (per loop where the library demands it). `:memory:` is a private store per object, without "
+        "a thread each.",
     ),
     Clause(
         "A22",

@@ -174,10 +174,10 @@ class Store:
         await self.close()
 
     async def close(self) -> None:
-        """Release the store's own resources; sessions obtained from the store stay open."""
-        anchor, self._anchor = self._anchor, None
-        if anchor is not None:
-            await anchor.close()
+        """Release the store's own resources, at once; sessions obtained from the store stay open."""
+        anchor, self._anchor = self._anchor or self._session("-"), None
+        await anchor.close()
+        anchor._end_lingering()
         if self._close is not None:
             self._close()
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from standfast._src.sessions.client.held_leases import RENEWER
+from standfast._src.sessions.client.lingering import LINGERING
 from standfast._src.sessions.client.requests import idle_timers
 from standfast._src.tools import worker_threads
 
@@ -48,7 +49,7 @@ class Alive:
         loop, looking = asyncio.get_running_loop(), asyncio.current_task()  # the looking task is alive, and not a leak
         # A thread of ours that has no tool to run, or no lease to renew, waits a while for the next one; given one in
         # the block, it is as good as started there.
-        idle = {*worker_threads._pool.idle, RENEWER.idle_thread}
+        idle = {*worker_threads._pool.idle, RENEWER.idle_thread, LINGERING.thread}
         # The queue of timers has no public name; a loop that has none (uvloop) has its timers not looked at.
         scheduled = getattr(loop, "_scheduled", ())
         return cls(
@@ -75,6 +76,7 @@ async def no_leaks(*, grace_s: float = GRACE_S) -> AsyncIterator[None]:
     """Raise LeakError if the block leaves tasks, threads, sockets or timers behind. Its own error goes first."""
     before = Alive.now()
     yield
+    LINGERING.end_all()  # what only waits for a next session object is not a leak
     waited_s = 0.0
     # Our own waiting must not be taken for a timer of the program: look between two sleeps, when none is set.
     while left := Alive.now().beyond(before):

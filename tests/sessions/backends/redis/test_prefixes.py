@@ -15,7 +15,7 @@ pytestmark = pytest.mark.redis
 
 
 def opened(session_id: str, prefix: str) -> RedisSession:
-    return RedisSession.from_url(session_id, url=servers.redis_url(), key_prefix=prefix)
+    return RedisSession.from_url(session_id, url=servers.redis_url(), key_prefix=prefix, linger_s=0)
 
 
 async def test_a_prefix_that_continues_one_in_use_is_refused() -> None:

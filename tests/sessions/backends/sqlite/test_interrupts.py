@@ -108,11 +108,11 @@ def test_an_interrupt_at_any_moment_leaves_nothing_locked_lost_or_doubled(
     number, is_raised = 0, True
     while is_raised:
         path = tmp_path / f"{number}.db"
-        session = SQLiteSession("s", path)
+        session = SQLiteSession("s", path, linger_s=0)
         asyncio.run(session.add_items([message("old 0"), message("old 1")]))
         if is_first:
             session.close()
-            session = SQLiteSession("s", path)
+            session = SQLiteSession("s", path, linger_s=0)
         is_raised = interrupted(session, operation, number)
         session.close()
         del session

@@ -111,7 +111,7 @@ async def test_a_file_that_is_no_database_is_named_and_left_as_it_is(path: Path)
 
 
 async def test_a_newer_layout_is_refused_before_anything_is_changed(path: Path) -> None:
-    session = SQLiteSession("s", path)
+    session = SQLiteSession("s", path, linger_s=0)
     await session.add_items([message("x")])
     session.close()
     with closing(sqlite3.connect(path)) as db, db:
@@ -368,7 +368,7 @@ async def test_an_operation_that_breaks_half_way_leaves_nothing_and_hurts_nobody
 
 
 def test_closing_works_without_a_loop_and_use_after_it_says_so(path: Path) -> None:
-    session = SQLiteSession("s", path)
+    session = SQLiteSession("s", path, linger_s=0)
     asyncio.run(session.add_items([message("1")]))
     session.close()
     session.close()

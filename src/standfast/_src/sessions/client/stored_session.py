@@ -139,6 +139,9 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
     def _another(self, new_id: str) -> Self:
         """Return a session object of that id in the same store."""
 
+    def _end_lingering(self) -> None:
+        """End a lingering engine of the store, and wait for the end (A19)."""
+
     def _check_id(self, session_id: str) -> str:
         """Return the id, if the store can hold it (A18)."""
         return check_session_id(session_id)

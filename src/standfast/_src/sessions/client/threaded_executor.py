@@ -8,8 +8,8 @@ questions (`Many`). A few threads read in parallel, if the store may be shared. 
 may come and end (A22). Each question of a plan is one call of the store, and other processes may write in between: the
 plan detects that by itself. Questions and retries are in `pipeline`.
 
-Executors of one store are shared (`get_or_create_executor`), and end with their last user: there are as many threads as
-stores, not as sessions.
+Executors of one store are shared (`get_or_create_executor`), and end some seconds after their last user: there are as
+many threads as stores, not as sessions.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from standfast._src.base.at_exit import AtExit
 from standfast._src.base.errors import SessionClosedError
 from standfast._src.sessions.client import thread_start
 from standfast._src.sessions.client.abandoned_writes import AbandonedWrites
+from standfast._src.sessions.client.lingering import LINGERING, EngineUse
 from standfast._src.sessions.client.pipeline import AnyRequest, Inbox, Pipeline, Reading
 from standfast._src.sessions.client.requests import CompensationMessage, RequestExecutor
 from standfast._src.sessions.storage import Store
@@ -113,6 +114,25 @@ class ThreadedExecutor(RequestExecutor):
 
     # --- life --------------------------------------------------------------------------------------------------------
 
+    def prepare_for_end(self) -> None:
+        """Do nothing: a server needs no preparation."""
+
+    def has_lost_store(self) -> bool:
+        """Return whether the store was deleted or replaced."""
+        return self.is_gone is not None and self.is_gone()
+
+    def end_lingering(self) -> None:
+        """End now if the executor lingers, and wait for the end."""
+        with _registry:
+            if not LINGERING.take(self):
+                return
+        with self._gate:
+            ending, threads = self._ending, self._threads
+            self._begin()  # not closed: a lease that outlives its session still needs it to be released
+            ending()
+        for thread in threads:
+            thread.join(LAST_WAIT_S)
+
     def _start(self) -> None:
         jobs = [Pipeline(self._open_store, self._writes, self._loses_answers, self._under_way).run]
         jobs += [Reading(self._open_store, self._reads, self._loses_answers).run for _ in range(self._reader_count)]
@@ -172,14 +192,36 @@ def get_or_create_executor(key: Hashable, make: Callable[[], T]) -> T:
     An executor whose store was deleted or replaced is not reused; existing sessions keep it.
     """
     with _registry:
-        found: T | None = _carriers.get(key)
-        if isinstance(found, RequestExecutor) and found.is_gone is not None and found.is_gone():
-            _left_behind.add(found)
-            found = None
-        if found is None:
-            found = _carriers[key] = make()
-            _process_end.ensure()
-        return found
+        return _get_or_create(key, make)
+
+
+def use_executor(key: Hashable, make: Callable[[], T], linger_s: float) -> tuple[T, EngineUse[ThreadedExecutor] | None]:
+    """Return the shared executor of a store, and the use by a session object: after the last use the executor lingers.
+
+    Over a client of the caller an executor has no threads, and does not linger.
+    """
+    with _registry:
+        found = _get_or_create(key, make)
+        return found, LINGERING.use(found, linger_s) if isinstance(found, ThreadedExecutor) else None
+
+
+def _get_or_create(key: Hashable, make: Callable[[], T]) -> T:
+    found: T | None = _carriers.get(key)
+    if isinstance(found, RequestExecutor) and found.is_gone is not None and found.is_gone():
+        _left_behind.add(found)
+        found = None
+    if found is None:
+        found = _carriers[key] = make()
+        _process_end.ensure()
+    return found
+
+
+def end_lingering(key: Hashable) -> None:
+    """End the executor of a store now if it lingers."""
+    with _registry:
+        found = _carriers.get(key)
+    if isinstance(found, ThreadedExecutor):
+        found.end_lingering()
 
 
 def _at_exit() -> None:

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from standfast._src.base.errors import CallerError, InvalidSettingError
 from standfast._src.sessions.backends.postgres.postgres_storage import PostgresStore
 from standfast._src.sessions.backends.postgres.schema import Tables
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.server_session import ServerSession, host_key
 from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.protocol import SessionSettings, check_text_id
@@ -41,6 +42,8 @@ class PostgresSession(ServerSession):
         connect_options: Further options of a connection.
         session_settings: Settings such as the default limit of reads.
         timeout_s: The deadline of each operation.
+        linger_s: The seconds that threads and connections stay open after the last session on the database, for the
+            next one; 0: they end with the last.
     """
 
     def __init__(
@@ -55,8 +58,10 @@ class PostgresSession(ServerSession):
         connect_options: Mapping[str, Any] | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
         timeout_s: float = 30.0,
+        linger_s: float = LINGER_S,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
         self._options = dict(connect_options or {})
         self._url, self.create_tables = _checked_url(url), create_tables
         _place(self._url, self._place_options())

@@ -28,6 +28,7 @@ from standfast._src.sessions.backends.redis.connection import Link
 from standfast._src.sessions.backends.redis.keys import Layout
 from standfast._src.sessions.backends.redis.redis_storage import RedisStore
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.server_session import ServerSession, host_key
 from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
 from standfast._src.sessions.protocol import SessionSettings
@@ -65,6 +66,8 @@ class RedisSession(ServerSession):
         wait_replicas: A write is acknowledged when so many replicas have it; if they do not within two seconds,
             `OutcomeUnknownError` is raised.
         timeout_s: The deadline of each operation.
+        linger_s: The seconds that threads and connections of `from_url` stay open after the last session on the
+            server, for the next one; 0: they end with the last.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class RedisSession(ServerSession):
         layout: Layout | None = None,
         wait_replicas: int = 0,
         timeout_s: float = 30.0,
+        linger_s: float = LINGER_S,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
         self.wait_replicas = _checked_replicas(wait_replicas)
         self.key_prefix, self.ttl = _checked_prefix(key_prefix), _checked_ttl(ttl)
         self._target = _checked_client(redis_client)

@@ -21,6 +21,7 @@ from standfast._src.sessions.backends.sqlalchemy.connections import AwaitedLink,
 from standfast._src.sessions.backends.sqlalchemy.dialects import ID_CHARS_MAX
 from standfast._src.sessions.client.borrowed_loop_executor import BorrowedLoopExecutor
 from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.sdk_tables import check_two_tables
 from standfast._src.sessions.client.server_session import ServerSession, host_key
 from standfast._src.sessions.client.threaded_executor import ThreadedExecutor
@@ -54,6 +55,8 @@ class SQLAlchemySession(ServerSession):
         session_settings: Settings such as the default limit of reads.
         ensure_ascii: True to write other letters as escapes, as the OpenAI Agents SDK does.
         timeout_s: The deadline of each operation.
+        linger_s: The seconds that threads and connections of `from_url` stay open after the last session on the
+            database, for the next one; 0: they end with the last, as always on an SQLite file.
     """
 
     def __init__(
@@ -67,9 +70,15 @@ class SQLAlchemySession(ServerSession):
         session_settings: SessionSettings | dict[str, Any] | None = None,
         ensure_ascii: bool = True,
         timeout_s: float = 30.0,
+        linger_s: float = LINGER_S,
     ) -> None:
         self._target = _checked_target(engine)
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
+        if isinstance(self._target, Address) and self._target.file:
+            # The log of a file is folded into it when the last connection is closed. Until then it may not be copied or
+            # replaced, and no driver has a way to fold it earlier.
+            self.linger_s = 0.0
         self.create_tables, self.ensure_ascii = create_tables, ensure_ascii
         check_two_tables(sessions_table, messages_table)
         self.sessions_table, self.messages_table = sessions_table, messages_table

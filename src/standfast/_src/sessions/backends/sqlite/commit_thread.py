@@ -46,7 +46,14 @@ class Signal(Enum):
     REST = "other files need threads and descriptors: rest when there is nothing to do"
 
 
-Message = AnyRequest | CompensationMessage | Signal
+class Fold:
+    """Message to the writer: fold the log into the file."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+
+
+Message = AnyRequest | CompensationMessage | Fold | Signal
 
 
 class CommitThread(GroupCommit):
@@ -144,6 +151,21 @@ class CommitThread(GroupCommit):
             self._dismiss_readers()
             self.inbox.put(Signal.STOP)
 
+    def fold(self) -> Fold | None:
+        """Queue the folding of the log into the file; None without a connection, and so without a log."""
+        message = Fold()
+        with self.gate:
+            if not self._is_awake or self.is_stopped:
+                return None
+            self.inbox.put(message)
+        return message
+
+    def wait_for_fold(self, timeout_s: float) -> None:
+        """Wait until queued requests are done and the log is folded into the file, if it can be."""
+        message = self.fold()
+        if message is not None and not message.done.wait(timeout_s):
+            log.warning("%s is still busy after %s s; its log is folded when the disk answers", self.path, timeout_s)
+
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end and return True if it did; all connections are then closed."""
         ended = super().join(timeout_s)
@@ -185,6 +207,10 @@ class CommitThread(GroupCommit):
             if requests or self._to_undo or not messages:
                 with self.busy:
                     self._serve(requests)
+            for fold in [message for message in messages if isinstance(message, Fold)]:
+                with self.busy:
+                    self._serve_fold()
+                fold.done.set()
             # A request refers to its session. Kept until the next request arrives, it would keep a dropped session, and
             # with it this thread.
             del messages, requests

@@ -163,6 +163,7 @@ class OpenedFile:
         self._log_path = f"{path}-wal"
         self.log_bytes = 0  # how large the log was when last looked at
         self._bytes = 0
+        self._folded: tuple[int, int] | None = None
         self._lock = threading.Lock()  # readers look while the writer's connection comes and goes
 
     @property
@@ -254,8 +255,28 @@ class OpenedFile:
         if (left := _log_now(self._log_path)) is not None and left[0] == self._log:
             _left_logs[self._path] = (*left, self._identity)
 
+    def on_fold(self) -> None:
+        """Remember the complete file: until the next commit only other programs write to the file."""
+        with contextlib.suppress(OSError):
+            found = os.stat(self._path)
+            self._folded = found.st_size, found.st_mtime_ns
+
+    def was_written_elsewhere(self) -> bool:
+        """Return whether another program wrote to the complete file past the log, for example copied a backup over the
+        file, which SQLite does not detect.
+        """
+        folded = self._folded
+        if folded is None:
+            return False
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return False
+        return folded != (found.st_size, found.st_mtime_ns)
+
     def wrote(self) -> None:
         """Note that a commit was written to the log: from now on the log must not disappear."""
+        self._folded = None
         if self._log is None:
             with self._lock:
                 self._log = _identity(self._log_path)
@@ -423,9 +444,11 @@ class Checkpoints:
         self._file, self._lock = file, lock
         self._pages = 0
         self._log_bytes = 0
+        self._is_folded = True
 
     def wrote(self, request_count: int, row_count: int) -> None:
         """Count a committed group."""
+        self._is_folded = False
         self._pages += 4 + request_count + row_count // 8  # measured: 5.4 for one append, 100 for a group of 64
 
     @property
@@ -440,6 +463,24 @@ class Checkpoints:
         self._log_bytes = log_bytes
         if self._pages >= (self.DUE_PAGES if idle else self.OVERDUE_PAGES):
             self.run(db)
+
+    def empty_log(self, db: sqlite3.Connection) -> None:
+        """Checkpoint and empty the log, unless another program is committing: the file is then complete.
+
+        Emptied, because SQLite would fold a remaining log into a file put in place of this file.
+        """
+        if self._is_folded:
+            return
+        try:
+            with self._lock.alone() as alone:
+                if alone:
+                    is_busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    self._is_folded = not is_busy
+        except (sqlite3.Error, OSError) as error:
+            log.warning("folding the log failed (%s); it is folded later", error)
+        if self._is_folded:
+            self._pages = self._log_bytes = 0
+            self._file.on_fold()
 
     def run(self, db: sqlite3.Connection) -> None:
         """Checkpoint as far as readers allow. A failure does not fail any request."""

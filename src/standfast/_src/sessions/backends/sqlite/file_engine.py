@@ -1,8 +1,9 @@
 """Engine of a database file, shared by every session object of the process on that file.
 
 Session objects come and go by the thousand; threads, connections and descriptors do not. An engine is made by the first
-session that does something, and ends with the last one that is closed or merely dropped. Where many files are open,
-only those used last have threads and connections: the rest sleep, and wake with the next request.
+session that does something. After the last one that is closed or merely dropped it lingers for some seconds
+(`lingering`), with its log folded into the file, which may then be copied or moved. Where many files are open, only
+those used last have threads and connections: the rest sleep, and wake with the next request.
 
 `os.fork` is prepared for, not repaired afterwards: SQLite keeps a file's locks per process in memory that a child
 inherits, so a child that opened the file while an inherited connection is still around would believe in locks it does
@@ -29,11 +30,16 @@ from standfast._src.sessions.backends.sqlite.commit_thread import (
     unsafe_after_fork,
 )
 from standfast._src.sessions.backends.sqlite.schema import Tables
+from standfast._src.sessions.client.lingering import LINGERING, EngineUse
 from standfast._src.sessions.client.requests import Request, RequestExecutor
 
 T = TypeVar("T")
 
 FORK_WAIT_S = 5.0
+
+FOLDS_AT_CLOSE = 16
+# A script that fills some sessions, one after the other, may copy the file at once. A service that closes a session in
+# each request is past this number in a moment; a checkpoint for each of them would cost more than the turn.
 
 
 class FileEngine:
@@ -43,6 +49,7 @@ class FileEngine:
 
     def __init__(self, path: str, mode: int | None) -> None:
         self.users: weakref.WeakSet[FileExecutor] = weakref.WeakSet()
+        self.reuse_count = 0  # by session objects after it had lingered
         self._path, self._mode = path, mode
         self.begin()
 
@@ -54,23 +61,52 @@ class FileEngine:
         weakref.finalize(self, self.threads.inbox.put, Signal.STOP).atexit = False
 
     @property
+    def path(self) -> str:
+        """The file's real path, as of the first use: later lookups of each folder would cost 6 % of a run."""
+        return self._path
+
+    @property
     def is_gone(self) -> bool:
         """True if the engine serves only its present users: its threads are stopped, or the file was replaced."""
-        return self.threads.is_stopped or self.threads.file.was_replaced()
+        return self.threads.is_stopped or self.has_lost_store()
+
+    def has_lost_store(self) -> bool:
+        """Return whether the file was deleted, replaced or renamed."""
+        return self.threads.file.was_replaced()
+
+    def prepare_for_end(self) -> None:
+        """Fold the log into the file soon: an operator may copy the file alone."""
+        self.threads.fold()
+
+    def end_lingering(self) -> None:
+        """Close every connection now if the engine lingers."""
+        with registry_lock:
+            is_unused = LINGERING.take(self) and not self.users
+            if is_unused:
+                self.threads.fold()  # also the log of a lost file: SQLite would fold it into the file in its place
+                self.threads.stop()
+        if is_unused:
+            self.threads.join(CLOSE_WAIT_S)
 
 
 class FileExecutor(RequestExecutor):
     """Executor of plans about a pair of tables, over the engine of their file."""
 
-    def __init__(self, path: str, tables: Tables, mode: int | None = None) -> None:
+    def __init__(self, path: str, tables: Tables, mode: int | None = None, linger_s: float = 0.0) -> None:
         self._where = tables
         with registry_lock:
             found = _engines.get(path)
+            if found is not None and not found.users:
+                found.reuse_count += 1
+                if found.threads.file.was_written_elsewhere():
+                    found.end_lingering()
             if found is None or found.is_gone:
+                _end_lost_engines()
                 found = _engines[path] = FileEngine(path, mode)
                 _process_end.ensure()
             self.engine = found
             found.users.add(self)
+            self._use: EngineUse[FileEngine] | None = LINGERING.use(found, linger_s)
 
     def _send_request(self, request: Request[T]) -> Coroutine[Any, Any, T]:
         threads = self.engine.threads
@@ -82,14 +118,43 @@ class FileExecutor(RequestExecutor):
         self.engine.threads.submit(request)
 
     def close(self) -> None:
-        """Remove a user; the last user waits until every connection is closed."""
+        """End this use of the engine.
+
+        The last user waits until the file is complete without its log, if the engine ends, or lingers for one of the
+        first times. In a service with a session object per request the log is folded in the first pause instead.
+        """
+        threads = self.engine.threads
         with registry_lock:
+            use, self._use = self._use, None
             self.engine.users.discard(self)
-            is_last = not self.engine.users
-            if is_last:
-                self.engine.threads.stop()
-        if is_last:
-            self.engine.threads.join(CLOSE_WAIT_S)
+            if use is None or self.engine.users:
+                return
+            lingers = use.linger_s > 0 and not self.engine.is_gone
+            if not lingers:
+                use.linger_s = 0
+                threads.stop()
+        if not lingers:
+            threads.join(CLOSE_WAIT_S)
+        elif self.engine.reuse_count < FOLDS_AT_CLOSE:
+            threads.wait_for_fold(CLOSE_WAIT_S)
+
+
+def end_lingering(path: str) -> None:
+    """Close every connection to a file now if the engine lingers."""
+    with registry_lock:
+        found = _engines.get(path)
+    if found is not None:
+        found.end_lingering()
+
+
+def _end_lost_engines() -> None:
+    """End the lingering engines of deleted, replaced and renamed files, before a file is opened under its new name.
+
+    Two connections of a process to one file under two names would share SQLite's index of the log, and not the log.
+    """
+    for engine in LINGERING.engines():
+        if isinstance(engine, FileEngine) and engine.has_lost_store():
+            engine.end_lingering()
 
 
 # --- the engines of this process ------------------------------------------------------------------------------
@@ -115,7 +180,14 @@ class _HasLock(Protocol):
     lock: threading.Lock
 
 
-_held_for_fork = ExitStack()
+class _HeldForFork(threading.local):
+    """Locks held by a forking thread. Of its own: a second thread waits for its first lock meanwhile."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+
+
+_held_for_fork = _HeldForFork()
 _busy_at_fork: list[str] = []
 
 
@@ -127,16 +199,16 @@ def _before_fork() -> None:
     _busy_at_fork.extend(threads.path for threads in found)
     for database in list(memory_databases):
         if database.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            _held_for_fork.callback(database.lock.release)
+            _held_for_fork.stack.callback(database.lock.release)
     for threads in found:
         _hold(threads.gate)
-        if threads.is_paused(deadline, _held_for_fork):
+        if threads.is_paused(deadline, _held_for_fork.stack):
             _busy_at_fork.remove(threads.path)
     _hold(awake_lock)
 
 
 def _hold(lock: threading.RLock) -> None:
-    _held_for_fork.callback(_let_go, lock)  # first: an interrupt between the two must not leave it taken
+    _held_for_fork.stack.callback(_let_go, lock)  # first: an interrupt between the two must not leave it taken
     lock.acquire()
 
 
@@ -146,13 +218,12 @@ def _let_go(lock: threading.RLock) -> None:
 
 
 def _give_back() -> None:
-    # Emptied first: when the last of them is free, another thread may begin a fork and put its own there.
-    _held_for_fork.pop_all().close()
+    _held_for_fork.stack.pop_all().close()
 
 
 def _after_fork_in_parent() -> None:
+    _busy_at_fork.clear()  # first: when the last lock is free, another thread may begin a fork
     _give_back()
-    _busy_at_fork.clear()
 
 
 def _after_fork_in_child() -> None:

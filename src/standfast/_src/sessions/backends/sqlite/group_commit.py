@@ -46,6 +46,7 @@ class GroupCommit(Worker, Compensator):
         Worker.__init__(self, path, database_file.OpenedFile(path, mode))
         Compensator.__init__(self)
         self._ready: set[Tables] = set()
+        self._ready_at_fold: tuple[int, frozenset[Tables]] | None = None
         self._undo_wait_s = 0.0
         self._known: Transaction | None = None  # what the last transaction left behind
         self._known_at = 0
@@ -81,6 +82,22 @@ class GroupCommit(Worker, Compensator):
             self._fail(todo, error)
             deliver(todo)
             self.disconnect()
+
+    def _serve_fold(self) -> None:
+        """Undo cancelled operations and empty the log, unless another connection or process prevents it."""
+        try:
+            self._look_for_orphans()
+            self._undo(())
+            # What another program wrote after a replacement belongs to the other file.
+            if self._db is not None and (
+                not self.file.was_replaced() or self._data_version(self._db) == self._known_at
+            ):
+                self._checkpoints.empty_log(self._db)
+                # No session uses the file now. Another program may change its tables to another layout meanwhile.
+                self._ready_at_fold = self._data_version(self._db), frozenset(self._ready)
+            self._ready.clear()
+        except Exception:
+            log.exception("folding the log of %s failed; it is folded later", self.path)
 
     def _commit_group(self, able: list[AnyRequest]) -> None:
         requests: list[AnyRequest] = []
@@ -198,11 +215,16 @@ class GroupCommit(Worker, Compensator):
 
     def _recall(self, db: sqlite3.Connection) -> None:
         """Reuse the state known after the last transaction, unless another connection has committed since."""
-        version = db.execute("PRAGMA data_version").fetchone()[0]
+        version = self._data_version(db)
         if version != self._known_at:
             self._known_at, self._known = version, None
         elif self._known is not None:
             self._known.again()
+
+    @staticmethod
+    def _data_version(db: sqlite3.Connection) -> int:
+        """Return a number that changes when another connection commits."""
+        return int(db.execute("PRAGMA data_version").fetchone()[0])
 
     def _get_transaction(self, db: sqlite3.Connection, tables: Tables) -> Transaction:
         """Return the transaction state of a pair of tables. Two pairs may overlap, so only the last pair's state is
@@ -289,6 +311,11 @@ class GroupCommit(Worker, Compensator):
 
     def _prepare_tables(self, requests: list[AnyRequest]) -> list[AnyRequest]:
         """Create or upgrade every table of the requests; return the requests with usable tables."""
+        if self._ready_at_fold is not None and requests:
+            version, ready = self._ready_at_fold
+            if self._db is not None and self._data_version(self._db) == version:
+                self._ready |= ready
+            self._ready_at_fold = None
         for tables in {request.where for request in requests} - self._ready:
             theirs = [request for request in requests if request.where is tables]
             try:

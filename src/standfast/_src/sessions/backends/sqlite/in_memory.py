@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import weakref
+from functools import lru_cache
 from typing import TypeVar
 
 from standfast._src.sessions.backends.sqlite import database_file
@@ -46,10 +48,31 @@ class MemoryDatabase:
     def _open(self) -> sqlite3.Connection:
         db = self._db = database_file.connect(database_file.MEMORY)
         weakref.finalize(self, db.close)  # newer Pythons warn of an unclosed connection
-        with db:
-            db.execute("BEGIN")
-            migrate(db, self._tables)
+        template = _template(self._tables)
+        if template is None:
+            _make_tables(db, self._tables)
+        else:
+            # Copied, not deserialized into the database itself: that one could not grow beyond a gigabyte.
+            with contextlib.closing(sqlite3.connect(database_file.MEMORY)) as source:
+                source.deserialize(template)
+                source.backup(db)
         return db
+
+
+@lru_cache(maxsize=16)
+def _template(tables: Tables) -> bytes | None:
+    """Return a new database as bytes: its tables take longer to make than a turn. None for an SQLite without copies."""
+    with contextlib.closing(database_file.connect(database_file.MEMORY)) as db:
+        if not hasattr(db, "serialize"):
+            return None
+        _make_tables(db, tables)
+        return db.serialize()
+
+
+def _make_tables(db: sqlite3.Connection, tables: Tables) -> None:
+    with db:
+        db.execute("BEGIN")
+        migrate(db, tables)
 
 
 class MemoryExecutor(InlineExecutor):

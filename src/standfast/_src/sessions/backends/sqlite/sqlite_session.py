@@ -16,10 +16,11 @@ from standfast._src.base.errors import CallerError, InvalidSessionIdError, Inval
 from standfast._src.base.identifiers import is_name
 from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.backends.sqlite import database_file, process_liveness
-from standfast._src.sessions.backends.sqlite.file_engine import FileExecutor, registry_lock
+from standfast._src.sessions.backends.sqlite.file_engine import FileExecutor, end_lingering, registry_lock
 from standfast._src.sessions.backends.sqlite.in_memory import MemoryExecutor
 from standfast._src.sessions.backends.sqlite.schema import Tables
 from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.lingering import LINGER_S, checked_linger
 from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.protocol import SessionSettings, check_session_id
 
@@ -39,6 +40,8 @@ class SQLiteSession(StoredSession):
         session_settings: Settings such as the default limit of reads.
         timeout_s: The deadline of each operation, waiting for locks included.
         file_mode: The permissions of a new file; by default only its owner may read it.
+        linger_s: The seconds that threads and connections stay open after the last session object on the file, for the
+            next one; 0: they end with the last.
 
     Example:
         session = SQLiteSession("guest-42", "conversations.db")
@@ -55,8 +58,10 @@ class SQLiteSession(StoredSession):
         *,
         timeout_s: float = 30.0,
         file_mode: int | None = None,
+        linger_s: float = LINGER_S,
     ) -> None:
         super().__init__(session_id, session_settings=session_settings, timeout_s=timeout_s)
+        self.linger_s = checked_linger(linger_s)
         self.db_path = db_path
         self.sessions_table, self.messages_table = sessions_table, messages_table
         self.file_mode = _checked_mode(file_mode)
@@ -85,7 +90,9 @@ class SQLiteSession(StoredSession):
                 if self._path is None:
                     self._found = MemoryExecutor(self._tables)
                 else:
-                    self._found = FileExecutor(os.path.realpath(self._path), self._tables, self.file_mode)
+                    self._found = FileExecutor(
+                        os.path.realpath(self._path), self._tables, self.file_mode, self.linger_s
+                    )
             return self._found
 
     def _another(self, new_id: str) -> Self:
@@ -97,9 +104,14 @@ class SQLiteSession(StoredSession):
             self._copied_settings(),
             timeout_s=self.timeout_s,
             file_mode=self.file_mode,
+            linger_s=self.linger_s,
         )
         self._share_with(made)
         return made
+
+    def _end_lingering(self) -> None:
+        if self._path is not None:
+            end_lingering(os.path.realpath(self._path))
 
     def _share_with(self, made: SQLiteSession) -> None:
         """Share a private database with another session object of the same store."""
@@ -109,7 +121,9 @@ class SQLiteSession(StoredSession):
     def _store_key(self) -> Hashable:
         if self._path is None:
             return (id(self._engine()), self._tables)
-        return (os.path.realpath(self._path), self._tables)
+        found = self._found
+        path = found.engine.path if isinstance(found, FileExecutor) else os.path.realpath(self._path)
+        return (path, self._tables)
 
     def _check_id(self, session_id: str) -> str:
         """Return the id if SQLite can store the exact text (A18)."""

@@ -24,6 +24,7 @@ from standfast._src.sessions.backends.sqlite.schema import Tables
 from standfast._src.sessions.backends.sqlite.sqlite_session import SQLiteSession
 from standfast._src.sessions.backends.sqlite.values import now_text
 from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.lingering import LINGER_S
 from standfast._src.sessions.protocol import SessionSettings, effective_limit
 from standfast._src.sessions.rules import history
 from standfast._src.sessions.storage import Name, Plan, ReadRequest, Rows
@@ -74,6 +75,8 @@ class AdvancedSQLiteSession(SQLiteSession):
         messages_table: The table of items, as the OpenAI Agents SDK names it.
         timeout_s: The deadline of each operation.
         file_mode: The permissions of a new file; by default only its owner may read it.
+        linger_s: The seconds that threads and connections stay open after the last session object on the file, for the
+            next one; 0: they end with the last.
     """
 
     # Reading a branch by its name and clearing all of them take nothing away from what every session can do.
@@ -91,6 +94,7 @@ class AdvancedSQLiteSession(SQLiteSession):
         messages_table: str = "agent_messages",
         timeout_s: float = 30.0,
         file_mode: int | None = None,
+        linger_s: float = LINGER_S,
     ) -> None:
         super().__init__(
             session_id,
@@ -100,6 +104,7 @@ class AdvancedSQLiteSession(SQLiteSession):
             session_settings,
             timeout_s=timeout_s,
             file_mode=file_mode,
+            linger_s=linger_s,
         )
         self._plain_tables = self._tables
         self._creates_tables = create_tables
@@ -123,6 +128,7 @@ class AdvancedSQLiteSession(SQLiteSession):
             messages_table=self.messages_table,
             timeout_s=self.timeout_s,
             file_mode=self.file_mode,
+            linger_s=self.linger_s,
         )
         self._share_with(made)
         return made
