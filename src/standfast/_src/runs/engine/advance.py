@@ -410,7 +410,7 @@ NO_EFFECT = ("handoff", "ignored", "unknown", "gone", "repeated")
 
 
 def _without_hold(run: Run) -> Run:
-    """Lift the hold of an operator from the run and its nested runs; calls that waited for nothing else may continue."""
+    """Lift an operator's hold from the run and its nested runs; calls that waited for nothing else may continue."""
     turn = run.turn
     if turn is not None:
         turn = evolve(turn, calls=tuple(_released_call(call) for call in turn.calls))
