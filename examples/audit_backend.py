@@ -28,6 +28,7 @@ from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.stored_session import StoredSession
 from standfast._src.sessions.client.threaded_executor import ThreadedExecutor, get_or_create_executor
 from standfast._src.sessions.storage import (
+    Addition,
     Arrange,
     CommitRequest,
     Done,
@@ -161,6 +162,7 @@ def _told(change: KeyUpdate) -> dict[str, Any]:
         "load": change.load and (_told_rows(load.live), list(load.times), boxes, load.created),
         "sweep": change.sweep,
         "put": {name: _text(value) for name, value in change.put.items()},
+        "add": {name: one.n for name, one in change.add.items()},
         "touch": change.touch,
         "labels": None if change.labels is None else dict(change.labels),
     }
@@ -181,6 +183,7 @@ def _change(found: dict[str, Any]) -> KeyUpdate:
         load=_load(*found["load"]) if "load" in found else None,
         sweep=tuple(found.get("sweep", ())),
         put={name: _bytes(text) for name, text in found.get("put", {}).items()},
+        add={name: Addition(n) for name, n in found.get("add", {}).items()},
         touch=found.get("touch", False),
         labels=found.get("labels"),
     )

@@ -43,6 +43,7 @@ from standfast._src.sessions.storage import (
     Rows,
     Tag,
 )
+from standfast._src.sessions.storage_helpers import is_above, sum_value, value_at
 
 FOLD_BYTES = 4_000_000
 """How long the journal may get before it is folded into a new file."""
@@ -222,8 +223,11 @@ class Stored:
     # --- changing --------------------------------------------------------------------------------------------------
 
     def refused(self, place: int, change: KeyUpdate) -> Refused | None:
-        cells = {name: cell for name in change.cells if (cell := self.cell(name)) is not None}
+        named = (*change.cells, *change.add)
+        cells = {name: cell for name in named if (cell := self.cell(name)) is not None}
         if any((cells[name].value if name in cells else None) != value for name, value in change.cells.items()):
+            return Refused(place, "cell", self.mark(), cells)
+        if any(is_above(value_at(cells.get(name)), one) for name, one in change.add.items()):
             return Refused(place, "cell", self.mark(), cells)
         is_moved = change.mark is not None and self.mark() != change.mark
         if is_moved or (change.prefix is not None and self.upto(change.prefix) is None):
@@ -263,6 +267,8 @@ class Stored:
             self._touch(None if change.load is None else change.load.created)
         for name, value in change.put.items():
             self._put_cell(name, value)
+        for name, one in change.add.items():
+            self._put_cell(name, sum_value(value_at(self.cell(name)), one))
         if change.labels is not None:
             self.labels = dict(change.labels)
         return self.mark()

@@ -83,6 +83,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="how many random lives of messages, and how many kills of senders and workers (default: %(default)s)",
     )
+    parser.addoption(
+        "--budget-kills",
+        type=int,
+        default=6,
+        metavar="N",
+        help="how many kills of processes that spend from one budget; half as many processes, 3 to 16 (default: "
+        "%(default)s)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,7 +22,7 @@ AGAIN = "draw it again with: ./dev pictures"
 
 
 @pytest.mark.parametrize("picture", pictures.PICTURES, ids=lambda one: Path(one.file).stem)
-def test_a_picture_says_what_the_table_below_it_says(picture: pictures.Bars) -> None:
+def test_a_picture_says_what_the_table_below_it_says(picture: pictures.Bars | pictures.Squares) -> None:
     assert (ROOT / picture.file).read_text(encoding="utf-8") == pictures.drawn(picture), AGAIN
 
 

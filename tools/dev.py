@@ -191,13 +191,14 @@ def names(*args: str) -> int:
 
 
 def scorecards(*args: str) -> int:
-    """Run the whole kit on every backend and write the scorecard in docs/ (`./dev scorecards servers`: one group)."""
+    """Run the whole kit on every backend and write the scorecards in docs/ (`./dev scorecards servers`: one page)."""
     need("dev")
-    return python(str(ROOT / "tools" / "scorecards.py"), *args)
+    written = python(str(ROOT / "tools" / "scorecards.py"), *args)
+    return max(written, python(str(ROOT / "tools" / "pictures.py")))  # drawn from the tables just written
 
 
 def pictures(*args: str) -> int:
-    """Draw the pictures in docs/: benchmarks from their tables, a recorded chat, the inspector."""
+    """Draw the pictures in docs/: benchmarks and scorecards from their tables, a recorded chat, the inspector."""
     need("dev")
     drawn = max(python(str(ROOT / "tools" / name), *args) for name in ("pictures.py", "recording.py"))
     os.environ["STANDFAST_PICTURES"] = str(ROOT / "docs" / "how-to")

@@ -1,4 +1,4 @@
-"""Draw the tables of docs/ as pictures (`./dev pictures`): benchmarks as bars.
+"""Draw the tables of docs/ as pictures (`./dev pictures`): benchmarks as bars, scorecards as squares.
 
 A picture is made from the table that stands below it and from nothing else, so that the two cannot differ; a test draws
 them again and compares. Each is one SVG that is light or dark as its reader's system is, with its words as text.
@@ -19,6 +19,7 @@ LABELS = 300
 LONGEST = 420
 ROW = 26
 TOP = 46
+SQUARE = 9
 STYLE = """
 svg { font: 13px system-ui, sans-serif; color-scheme: light dark; }
 .page { fill: #ffffff; stroke: #d0d7de; } text { fill: #1f2328; } .title { font-weight: 600; font-size: 15px; }
@@ -45,13 +46,27 @@ class Bars(NamedTuple):
     """Rows whose label begins so are not drawn."""
 
 
-PICTURES: tuple[Bars, ...] = (
+class Squares(NamedTuple):
+    """A picture of a scorecard: a row for each store, a square for each clause."""
+
+    file: str
+    page: str
+    title: str
+
+
+PICTURES: tuple[Bars | Squares, ...] = (
     Bars("docs/reference/benchmarks-runs.svg", "docs/reference/benchmarks.md", "case", "times less",
          "Processor time of a run: how many times less than openai-agents", "×"),
     Bars("docs/reference/benchmarks-sessions.svg", "docs/reference/benchmarks.md", "64 sessions appending at once",
          "turns/s", "64 sessions at once on SQLite: turns stored in a second", "", "release 0.1"),
     Bars("docs/reference/benchmarks-import.svg", "docs/reference/benchmarks.md", "program", "ms",
          "What importing costs a program", " ms"),
+    Squares("docs/explanation/peer-scorecard.svg", "docs/explanation/peer-scorecard.md", "One kit on three stores"),
+    Squares("docs/reference/server-scorecard.svg", "docs/reference/server-scorecard.md", "The contract on servers"),
+    Squares("docs/reference/sqlalchemy-scorecard.svg", "docs/reference/sqlalchemy-scorecard.md",
+            "The contract through SQLAlchemy"),
+    Squares("docs/reference/sealed-scorecard.svg", "docs/reference/sealed-scorecard.md",
+            "The contract on encrypted sessions"),
 )  # fmt: skip
 
 
@@ -70,9 +85,10 @@ def table(text: str, begins: str, column: str) -> list[list[str]]:
     raise SystemExit(f"there is no table with {begins!r} and {column!r} any more: change tools/pictures.py, too")
 
 
-def drawn(picture: Bars) -> str:
+def drawn(picture: Bars | Squares) -> str:
     """The picture of what the page says now."""
-    return bars(picture, (ROOT / picture.page).read_text(encoding="utf-8"))
+    text = (ROOT / picture.page).read_text(encoding="utf-8")
+    return bars(picture, text) if isinstance(picture, Bars) else squares(picture, text)
 
 
 def bars(picture: Bars, text: str) -> str:
@@ -97,6 +113,35 @@ def bars(picture: Bars, text: str) -> str:
         ]
         said.append(f"{label}: {told}{picture.unit}")
     return _svg(picture.title, "; ".join(said), TOP + len(found) * ROW + 14, parts)
+
+
+def squares(picture: Squares, text: str) -> str:
+    """A row for each store with a square for each clause: full where it is kept, crossed where it is broken."""
+    head, *rows = next(one for one in tables(text) if one[0][:2] == ["clause", "promise"])
+    clauses = [row for row in rows if re.fullmatch(r"[A-Z]\d+", row[0])]
+    parts, said = [], []
+    for number, store in enumerate(head[2:]):
+        y = TOP + number * ROW
+        values = [row[2 + number] for row in clauses]
+        kept, broken = (sum(word in value for value in values) for word in ("kept", "broken"))
+        told = f"{kept} kept, {broken} broken" if broken else f"{kept} kept"
+        parts.append(f'<text x="{LABELS - 40}" y="{y + 15}" text-anchor="end">{escape(store)}</text>')
+        parts += [_square(LABELS - 30 + place * SQUARE, y + 5, value) for place, value in enumerate(values)]
+        parts.append(f'<text class="quiet" x="{LABELS - 20 + len(values) * SQUARE}" y="{y + 15}">{told}</text>')
+        said.append(f"{store}: {told} of {len(values)} clauses")
+    y = TOP + len(head[2:]) * ROW + 12
+    legend = "full: kept · crossed: broken · outlined: not claimed, or does not apply"
+    parts.append(f'<text class="quiet" x="{LABELS - 30}" y="{y}">{legend}</text>')
+    return _svg(picture.title, "; ".join(said), y + 14, parts)
+
+
+def _square(x: int, y: int, value: str) -> str:
+    size = SQUARE - 2
+    if "kept" in value:
+        return f'<rect class="ours" x="{x}" y="{y}" width="{size}" height="12"/>'
+    if "broken" in value:
+        return f'<text class="broken" x="{x - 1}" y="{y + 11}">×</text>'
+    return f'<rect class="none" x="{x + 0.5}" y="{y + 0.5}" width="{size - 1}" height="11"/>'
 
 
 def _svg(title: str, said: str, height: int, parts: Sequence[str]) -> str:

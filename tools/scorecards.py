@@ -1,17 +1,19 @@
-"""Write the scorecard in docs/: what the whole kit sees on every backend, every check that can be made there.
+"""Write the scorecards in docs/: run the whole kit on each backend of a page, every check that can be made there.
 
-    ./dev scorecards                          all columns; an hour on a quiet machine
-    ./dev scorecards servers                  the columns of one group
+    ./dev scorecards                          all pages; an hour on a quiet machine
+    ./dev scorecards servers                  one page
     ./dev scorecards servers --clause A13     only this clause again; the other fields stay as they were seen
-    ./dev scorecards --stale                  only fields that tell of other numbers of checks than the kit has
+    ./dev scorecards --stale                  only what the kit has more checks for than a page tells of
 
-The table is written field by field from what was seen: none is ever entered by hand. It ends with 1 if a backend of
-ours breaks a clause, and then writes that.
+What was seen is kept in build/scorecards/, one file for each backend, and a page is written from those files as a
+whole, or (`--stale`) field by field: none is ever entered by hand. It ends with 1 if a backend of ours breaks a clause,
+and then writes that.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import time
@@ -19,111 +21,96 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from standfast._kits.conformance.scorecard import Scorecard
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "reference" / "scorecard.md"
+SEEN = ROOT / "build" / "scorecards"
 BACKENDS = "tests.conformance"
 
-INTRODUCTION = """\
-# The scorecard
 
-What the kit says of every store: clauses of [the contract](contract.md) as rows, stores as columns. On servers the
-checks run through a proxy that stalls and loses answers (A6, A8, A13), with the real OpenAI Agents SDK writing beside
-ours (B10). `./dev test` leaves out of encrypted and SQLAlchemy sessions what runs the same code elsewhere; here
-everything is run.
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: where it is, what it says above its table, and the columns of that."""
 
-The last column is the SQLite session of the OpenAI Agents SDK, through a factory of three lines. Read it with two
-things in mind. The clauses are ours: the SDK never promised most of them, and "broken" says that a program which relies
-on the clause would be wrong there, not that the SDK breaks its word. And the abilities of part B do not exist there, so
-they are not claimed. `tests/conformance/test_contract_peer.py` runs the checks that found something.
+    name: str
+    path: str
+    title: str
+    introduction: str
+    backends: tuple[str, ...]
+    """Module below `tests.conformance` and class."""
 
-Written by a command, never by hand:
 
-    ./dev scorecards
-"""
-COUNTS = "kept (n/m): n checks made, m exist; the others need something this backend does not have."
-REASONS = "## What was seen"
+SERVERS = """\
+What the kit says of the sessions on servers, with the real OpenAI Agents SDK writing beside them (B10), through a proxy
+that stalls and loses answers (A6, A8, A13)."""
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "files": ("kit_backends:Memory", "kit_backends:StandfastSQLite"),
-    "servers": (
-        "server_backends:StandfastRedis",
-        "server_backends:StandfastRedisCluster",
-        "server_backends:StandfastPostgres",
+SQLALCHEMY = """\
+What the kit says of `SQLAlchemySession`, with the real OpenAI Agents SDK writing beside it (B10). `./dev test` leaves
+out on PostgreSQL what runs the same code as on SQLite and takes minutes on a server; here everything is run."""
+
+SEALED = """\
+What the kit says of `EncryptedSession` over each store. `./dev test` leaves out on servers what the wrapped session's
+own executor does; here everything is run."""
+
+PEER = """\
+The kit that our own stores have to pass, run on the SQLite session of the OpenAI Agents SDK through a factory of three
+lines, beside our own stores.
+
+Read it with two things in mind. The clauses are ours: the SDK never promised most of them, and "broken" says that a
+program which relies on the clause would be wrong there, not that the SDK breaks its word. And the abilities of part B
+do not exist there, so it is not accused of lacking them: they are not claimed.
+
+`tests/conformance/test_contract_peer.py` runs the checks that found something, so that this page cannot go stale
+unseen."""
+
+PAGES = (
+    Page(
+        "servers",
+        "docs/reference/server-scorecard.md",
+        "The contract on servers",
+        SERVERS,
+        (
+            "server_backends:StandfastRedis",
+            "server_backends:StandfastRedisCluster",
+            "server_backends:StandfastPostgres",
+        ),
     ),
-    "sqlalchemy": (
-        "sqlalchemy_backends:SQLAlchemySQLite",
-        "sqlalchemy_backends:SQLAlchemyPostgres",
-        "sqlalchemy_backends:SQLAlchemyMariaDB",
+    Page(
+        "sqlalchemy",
+        "docs/reference/sqlalchemy-scorecard.md",
+        "The contract through SQLAlchemy",
+        SQLALCHEMY,
+        (
+            "sqlalchemy_backends:SQLAlchemySQLite",
+            "sqlalchemy_backends:SQLAlchemyPostgres",
+            "sqlalchemy_backends:SQLAlchemyMariaDB",
+        ),
     ),
-    "sealed": (
-        "sealed_backends:SealedMemory",
-        "sealed_backends:SealedSQLite",
-        "sealed_backends:SealedRedis",
-        "sealed_backends:SealedPostgres",
+    Page(
+        "sealed",
+        "docs/reference/sealed-scorecard.md",
+        "The contract on encrypted sessions",
+        SEALED,
+        (
+            "sealed_backends:SealedMemory",
+            "sealed_backends:SealedSQLite",
+            "sealed_backends:SealedRedis",
+            "sealed_backends:SealedPostgres",
+        ),
     ),
-    "peer": ("kit_backends:AgentsSQLite",),
-}
-"""The columns by group: module below `tests.conformance` and class."""
-
-COLUMNS = tuple(reference for group in GROUPS.values() for reference in group)
+    Page(
+        "peer",
+        "docs/explanation/peer-scorecard.md",
+        "The same kit on the OpenAI Agents SDK",
+        PEER,
+        ("kit_backends:AgentsSQLite", "kit_backends:StandfastSQLite", "kit_backends:Memory"),
+    ),
+)
 THEIRS = frozenset({"kit_backends:AgentsSQLite"})
 """Not ours to mend: what is broken there is what the page is about."""
-
-
-@dataclass(slots=True)
-class Page:
-    """The page as data: fields by clause and column, notes about columns, reasons by clause and column."""
-
-    fields: dict[str, dict[str, str]]
-    notes: dict[str, str]
-    reasons: dict[tuple[str, str], list[str]]
-
-    @classmethod
-    def read(cls, text: str) -> Page:
-        """Return what a page says."""
-        page = cls({}, {}, {})
-        heading, *rows = rows_of(text)
-        for row in rows[1:]:
-            if not row[0].startswith("**"):
-                page.fields[row[0]] = dict(zip(heading[2:], row[2:], strict=True))
-        for line in text.splitlines():
-            if reason := re.match(r"- \*\*(\w+)\*\* (.+?), (?:broken|not)", line):
-                page.reasons.setdefault((reason[1], reason[2]), []).append(line)
-            elif note := re.match(r"- (.+?): ", line):
-                page.notes[note[1]] = line
-        return page
-
-    def update(self, name: str, about: str, seen: dict[str, Any]) -> None:
-        """Take in what was seen of a column."""
-        from standfast._kits.conformance.scorecard import Scorecard
-
-        card = Scorecard()
-        card.merge({name: seen})
-        now = Page.read(card.markdown())
-        for clause_id in seen:
-            self.fields.setdefault(clause_id, {})[name] = now.fields[clause_id][name]
-            self.reasons.pop((clause_id, name), None)
-        self.reasons |= now.reasons
-        if about:
-            self.notes[name] = f"- {name}: {about}"
-
-    def text(self, names: list[str]) -> str:
-        """Return the page, with these columns in this order."""
-        from standfast._kits.contract.clauses import CLAUSES, PARTS, sort_key
-
-        notes = [self.notes[name] for name in names if name in self.notes]
-        out = [INTRODUCTION, *notes, "", _row(["clause", "promise", *names]), _row(["---"] * (len(names) + 2))]
-        part = ""
-        for clause_id in sorted(self.fields, key=sort_key):
-            if clause_id[0] != part:
-                part = clause_id[0]
-                out.append(_row([f"**{part}**", f"**{PARTS[part]}**", *[""] * len(names)]))
-            fields = self.fields[clause_id]
-            out.append(_row([clause_id, CLAUSES[clause_id].title, *(fields.get(name, "") for name in names)]))
-        places = sorted(self.reasons, key=lambda place: (names.index(place[1]), sort_key(place[0])))
-        return "\n".join([*out, "", COUNTS, "", REASONS, "", *(line for at in places for line in self.reasons[at]), ""])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,20 +119,22 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     servers: Any = import_module("tests.helpers.servers")
     broken: list[str] = []
-    page = Page.read(PAGE.read_text(encoding="utf-8"))
-    names = [loaded(reference).name for reference in COLUMNS]
     try:
-        for group in given.groups or GROUPS:
-            for reference in GROUPS[group]:
+        for page in PAGES:
+            if given.pages and page.name not in given.pages:
+                continue
+            for reference in page.backends:
                 clauses = stale(page, reference) if given.stale else given.clause
                 if given.stale and not clauses:
                     continue
-                backend = loaded(reference)
-                seen = see(reference, given, clauses)
-                page.update(backend.name, backend.about, seen)
-                PAGE.write_text(page.text(names), encoding="utf-8")
-                _say(f"wrote the column of {backend.name}")
-                broken += [] if reference in THEIRS else _broken(backend.name, seen)
+                if not given.write_only:
+                    see(reference, given, clauses)
+                broken += _broken(reference)
+                if given.stale:
+                    mend(page, reference, clauses)
+            if not given.stale:
+                write(page)
+            _say(f"wrote {page.path}")
     finally:
         servers.stop_all()
     for line in broken:
@@ -155,13 +144,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./dev scorecards", description=(__doc__ or "").split("\n")[0])
-    # The empty list: argparse asks for it among the choices where no group is given.
-    parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[*GROUPS, []], help=", ".join(GROUPS))
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=", ".join(page.name for page in PAGES))
     parser.add_argument("--clause", action="append", default=[], metavar="ID", help="only these again; may be repeated")
     parser.add_argument("--stale", action="store_true", help="only fields that tell of fewer checks than there are")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--examples", type=int, default=30)
     parser.add_argument("--objects", type=int, default=10_000)
+    parser.add_argument("--write-only", action="store_true", help="write pages from what was seen before")
     return parser
 
 
@@ -172,7 +161,7 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 def stale(page: Page, reference: str) -> list[str]:
-    """The clauses that the page lacks or shows as broken for this backend, or with other numbers of checks than now.
+    """The clauses that a page lacks or shows as broken for this backend, or with other numbers of checks than now.
 
     Those that the kit has, and those of them that can be made there: a backend may have learned a hook since.
     """
@@ -187,7 +176,9 @@ def stale(page: Page, reference: str) -> list[str]:
         there[check.clause_id] += 1
         can_be_made = excuse(backend, check.clause_id) is None and check.missing(backend, declared) is None
         made[check.clause_id] += can_be_made
-    cells = {clause_id: fields.get(backend.name, "") for clause_id, fields in page.fields.items()}
+    place = 2 + page.backends.index(reference)
+    _, _, *rows = rows_of((ROOT / page.path).read_text(encoding="utf-8"))
+    cells = {row[0]: row[place] for row in rows}
     found = []
     for clause_id in there:
         cell = cells.get(clause_id, "")
@@ -199,8 +190,47 @@ def stale(page: Page, reference: str) -> list[str]:
     return found
 
 
-def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> dict[str, Any]:
-    """Run the kit, or these clauses of it, on one backend; return what was seen of each clause."""
+def mend(page: Page, reference: str, clauses: list[str]) -> None:
+    """Write the fields of these clauses again, from what was seen of this backend."""
+    from standfast._kits.conformance.scorecard import Scorecard
+
+    card = Scorecard()
+    card.merge(_seen(reference))
+    seen = {row[0]: row[2] for row in rows_of(card.markdown())}
+    path, place = ROOT / page.path, 2 + page.backends.index(reference)
+    lines = _with_rows(path.read_text(encoding="utf-8").splitlines(), card, len(page.backends))
+    for number, line in enumerate(lines):
+        row = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else [""]
+        if row[0] in clauses:
+            row[place] = seen[row[0]]
+            lines[number] = f"| {' | '.join(row)} |"
+    # Below the table stands why a clause is not kept; of these clauses that was said of an earlier look.
+    earlier = tuple(f"- **{clause_id}** {loaded(reference).name}, " for clause_id in clauses)
+    now = [line for line in card.markdown().splitlines() if line.startswith(earlier)]
+    lines = [line for line in lines if not line.startswith(earlier)] + now
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _with_rows(lines: list[str], card: Scorecard, columns: int) -> list[str]:
+    """Add empty rows for the clauses of this card that a page lacks, in the order of the contract."""
+    from standfast._kits.contract.clauses import sort_key
+
+    rows = [(number, row[0]) for number, line in enumerate(lines) if line.startswith("| ") for row in rows_of(line)]
+    known = {name: number for number, name in rows[2:]}
+    for new in rows_of(card.markdown())[2:]:
+        name = new[0]
+        if name in known:
+            continue
+        # The heading of a part stands before its clauses: `**F**` is placed as `F` is.
+        earlier = [number for other, number in known.items() if sort_key(other.strip("*")) <= sort_key(name.strip("*"))]
+        at = max(earlier, default=rows[1][0]) + 1
+        lines = [*lines[:at], f"| {' | '.join([*new[:2], *[''] * columns])} |", *lines[at:]]
+        known = {other: number + (number >= at) for other, number in known.items()} | {name: at}
+    return lines
+
+
+def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> None:
+    """Run the kit, or these clauses of it, on one backend and keep what was seen."""
     from standfast._kits.conformance.check_context import Options
     from standfast._kits.conformance.run import prepare_checks
     from standfast._kits.conformance.scorecard import Scorecard
@@ -216,26 +246,59 @@ def see(reference: str, given: argparse.Namespace, clauses: list[str]) -> dict[s
             _say(f"{backend.name}: {results[-1].clause_id} {results[-1].check}: {results[-1].detail}")
         if number % 20 == 0 or number == len(checks):
             _say(f"{backend.name}: {number} of {len(checks)} checks, {time.monotonic() - started:.0f} s")
-    seen: dict[str, Any] = Scorecard.of(backend, results, clause_ids=clauses).data()[backend.name]
-    return seen
+    seen = Scorecard.of(backend, results, clause_ids=clauses).data()
+    path = SEEN / f"{reference.partition(':')[2]}.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() and clauses else {}
+    known = {backend.name: known.get(backend.name, {}) | seen[backend.name]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(known, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def write(page: Page) -> None:
+    """Write a page from what was seen of its backends; raises if that does not cover every clause."""
+    from standfast._kits.conformance.catalogue import clauses_of
+    from standfast._kits.conformance.scorecard import Scorecard
+
+    card = Scorecard()
+    about = []
+    for reference in page.backends:
+        seen = _seen(reference)
+        missing = [one for column in seen.values() for one in clauses_of("ABCF") if one not in column]
+        if missing:
+            raise SystemExit(f"{reference} has not been looked at for {', '.join(missing)}: run ./dev scorecards again")
+        card.merge(seen)
+        backend = loaded(reference)
+        about += [f"- {backend.name}: {backend.about}"] if backend.about else []
+    how = f"Written by a command, never by hand:\n\n    ./dev scorecards {page.name}"
+    # tools/pictures.py draws it from the table, once that is written.
+    picture = f"![Squares: which clauses of the table below each store keeps]({Path(page.path).stem}.svg)"
+    text = "\n".join([page.introduction, "", how, "", picture, "", *about])
+    (ROOT / page.path).write_text(card.markdown(page.title, text), encoding="utf-8")
 
 
 def loaded(reference: str) -> Any:
-    """The backend of a column."""
+    """The backend that a page names."""
     module, _, name = reference.partition(":")
     return getattr(import_module(f"{BACKENDS}.{module}"), name)()
 
 
-def _broken(name: str, seen: dict[str, Any]) -> list[str]:
+def _seen(reference: str) -> dict[str, Any]:
+    path = SEEN / f"{reference.partition(':')[2]}.json"
+    if not path.exists():
+        raise SystemExit(f"{reference} has not been run: run ./dev scorecards without --write-only")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _broken(reference: str) -> list[str]:
+    if reference in THEIRS:
+        return []
     return [
         f"{name}: {clause_id} is broken: {entry['reason']}"
-        for clause_id, entry in seen.items()
+        for name, column in _seen(reference).items()
+        for clause_id, entry in column.items()
         if entry["value"] == "broken"
     ]
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _say(text: str) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         verify_store as verify_store,
     )
     from ._kits.operators.backlog import Backlog as Backlog
+    from ._kits.operators.budgets import BudgetView as BudgetView
     from ._kits.operators.copy_sessions import (
         CopyProgress as CopyProgress,
         SessionCopied as SessionCopied,
@@ -125,13 +126,14 @@ if TYPE_CHECKING:
         ToolNotFoundBehavior as ToolNotFoundBehavior,
     )
     from ._src.agents.tool_context import ToolContext as ToolContext
-    from ._src.agents.usage_limits import PriceFunction as PriceFunction, UsageLimits as UsageLimits
+    from ._src.agents.usage_limits import Budget as Budget, PriceFunction as PriceFunction, UsageLimits as UsageLimits
     from ._src.base.errors import (
         AbilityMissingError as AbilityMissingError,
         AgentsException as AgentsException,
         AlreadyDecidedError as AlreadyDecidedError,
         AppendGapError as AppendGapError,
         ApprovalError as ApprovalError,
+        BudgetExceeded as BudgetExceeded,
         CallerError as CallerError,
         ChangedCallError as ChangedCallError,
         CloseTimeoutError as CloseTimeoutError,

@@ -53,6 +53,7 @@ WRONG: list[tuple[str, Any]] = [
     ("messages", "sometimes"),
     ("stored_input_filter", 42),
     ("limits", 42),
+    ("budgets", 42),
     ("price", 42),
 ]
 

@@ -331,6 +331,8 @@ METRICS = """
         async with open_store(sys.argv[1]) as store:
             await store.decide("decided", "c", True, by="Ada")
             await store.backlog()
+            await store.set_budget("total/tokens/acme", 5)
+            await store.budgets()
         for event in EVENTS:
             facts = "holder seconds session what before run status found done count store reason by outcome".split()
             emit(event, **dict.fromkeys(facts, 1))
@@ -355,6 +357,8 @@ def test_every_metric_is_seen_with_its_value(tmp_path: Path) -> None:
         "standfast.runs.waiting {run} 1",
         "standfast.runs.waiting.age s some",
         "standfast.approvals.waiting {call} 1",
+        "standfast.budget.left 1 5",
+        "standfast.budget.used 1 0",
     } <= lines
     counted = {line.split()[-1] for line in lines if line.startswith("standfast.events {event} 1 ")}
     assert counted == set(EVENTS)

@@ -9,7 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from standfast import RunConfig, Runner, SQLiteSession, function_tool
+from standfast import RunConfig, Runner, SQLiteSession, function_tool, open_store
 from standfast._kits.cli.entry import main
 from standfast.testing import ModelStep, final, function_call, handoff_call
 from tests.browser.chromium import Page, axe, page
@@ -432,3 +432,22 @@ async def test_a_server_that_goes_away_is_told_on_the_page(tmp_path: Path) -> No
     finally:
         if not gone.is_set():
             stop.__exit__(None, None, None)
+
+
+async def test_a_budget_is_shown_and_changed(tmp_path: Path) -> None:
+    """F10."""
+    store = tmp_path / "talks.db"
+    await fill(store)
+    async with open_store(store) as opened:
+        await opened.set_budget("day/usd/acme", 20)
+    section = "(document.querySelector('#overview section[aria-label=Budgets]')?.innerText ?? '')"
+    with inspector_here(store, "ada") as served:
+        async with page(served.address) as browser:
+            await browser.until(f"{section}.includes('$0.00 used of $20.00, $20.00 left')")
+            assert await violations(browser) == []
+            await browser.value("window.prompt = () => '7.5'")
+            await browser.click("#overview section button", "Change")
+            await browser.until(f"{section}.includes('used of $7.50')")
+            await browser.value("window.prompt = () => 'much'")
+            await browser.click("#overview section button", "Change")
+            await browser.until("document.body.innerText.includes('Give an amount in US dollars')")

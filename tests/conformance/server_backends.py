@@ -99,6 +99,7 @@ class StandfastRedisCluster(StandfastRedis):
     not_applicable: Mapping[str, str] = {
         **StandfastRedis.not_applicable,
         "B10": "the OpenAI Agents SDK cannot use a cluster: its keys of one session are in different slots",
+        "F10": "a budget and the conversations that share it are in different slots; a run with budgets is refused",
     }
     is_cluster = True
     layout: Layout = "tagged"

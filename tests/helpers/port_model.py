@@ -63,6 +63,9 @@ class PortModel:
             found = cells.get(cell)
             if (None if found is None else found.value) != value:
                 return False
+        for cell, one in change.add.items():
+            if one.max is not None and int(cells[cell].value if cell in cells else 0) + one.n > one.max:
+                return False
         now = self.mark(change.name)
         return (mark is None or now == mark) and (prefix is None or now[: len(prefix)] == prefix)
 
@@ -100,6 +103,9 @@ class PortModel:
             kept.cells.pop(cell, None)
             if value is not None:
                 kept.cells[cell] = (kept.incarnation, value)
+        for cell, one in change.add.items():
+            before_it = int(kept.cells[cell][1]) if cell in kept.cells else 0
+            kept.cells[cell] = (kept.incarnation, b"%d" % (before_it + one.n))
         kept.exists = kept.exists or change.touch
         if change.put or change.touch:
             kept.is_early = not kept.exists

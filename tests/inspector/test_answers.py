@@ -379,3 +379,23 @@ async def test_ten_pages_cost_the_store_the_looks_of_one(store: Path) -> None:
             await listener.aclose()  # type: ignore[attr-defined]
         assert not watching.channels, "somebody still looks, for nobody"
         await writer.close()
+
+
+def test_a_budget_is_shown_and_changed_on_the_page(served: Served, store: Path) -> None:
+    """F10: with what is used and left; an amount without a meaning is refused, and an evil name is text."""
+    assert served.ask("/api/overview").json()["budgets"] == []
+    for budget, amount in (("day/usd/acme", "20"), (f"total/tokens/{EVIL_ID}", "7")):
+        assert served.post("/api/budget", {"budget": budget, "amount": amount}).status == 200
+    first, second = served.ask("/api/overview").json()["budgets"]
+    assert (first["id"], first["limit"], first["used"], first["left"]) == ("day/usd/acme", "$20.00", "$0.00", "$20.00")
+    assert second["id"] == f"total/tokens/{EVIL_ID}"
+    assert "\n" not in second["name"]
+    assert served.post("/api/budget", {"budget": "day/usd/acme", "amount": "much"}).status == 400
+    assert served.post("/api/budget", {"budget": "acme", "amount": "1"}).status == 400
+    assert served.post("/api/budget", {"budget": "day/usd/acme", "amount": ""}).json()["limit"] is None
+
+
+def test_a_page_that_only_looks_changes_no_budget(store: Path) -> None:
+    with inspector(store) as served:
+        assert served.post("/api/budget", {"budget": "day/usd/acme", "amount": "1"}).status in (403, 404, 405)
+        assert served.ask("/api/overview").json()["budgets"] == []

@@ -24,6 +24,7 @@ GROUPS: dict[str, tuple[str, str]] = {  # word: (module that has `add(commands)`
         "standfast._kits.cli.runs",
         "saved runs: ls, show, result, resume, approve, reject, hold, cancel, unlock, prune",
     ),
+    "budgets": ("standfast._kits.cli.budgets", "budgets that runs share: ls, set, unset"),
     "send": ("standfast._kits.cli.send", "send a message to a conversation in any state"),
     "verify": ("standfast._kits.cli.verify", "whether a store keeps the contract, in a scratch name space of it"),
     "doctor": ("standfast._kits.cli.doctor", "what is wrong with a store, repairing it, and undoing that"),

@@ -89,6 +89,7 @@ def make_app(store: Store, rules: Rules, *, who: str = "inspector") -> ASGIApp:
         "/api/release": inspector.release,
         "/api/fork": inspector.fork,
         "/api/undo": inspector.undo,
+        "/api/budget": inspector.budget,
     }
     routes = [Route("/", _file(PAGE)), *(Route(f"/{name}", _file(name)) for name in FILES if name != PAGE)]
     routes += [Route(path, _report_errors_as_json(handler)) for path, handler in reads.items()]
@@ -125,8 +126,10 @@ class Inspector:
         if counts.sessions <= SESSIONS_ADDED_UP_MAX:
             found = await self.store.usage()
             cost = {"total": found.total.total_tokens, "dollars": _dollars_by_model(found.by_model)}
+        budgets = [json_views.budget(one) for one in await self.store.budgets()]
         return _json(
             {
+                "budgets": budgets,
                 "counts": {"sessions": counts.sessions, "runs": counts.runs, **by_status},
                 **{name: [json_views.run_line(one) for one in named[name]] for name in ("paused", "ready", "failed")},
                 "stuck": [json_views.run_line(one) for one in stuck],
@@ -363,6 +366,13 @@ class Inspector:
         finally:
             await session.close()
         return _json({})
+
+    async def budget(self, request: Request) -> Response:
+        """Set the limit of a budget; without an amount, programs give it again (F10)."""
+        asked = await _body(request)
+        amount = asked.get("amount")
+        view = await self.store.set_budget(_text_of(asked, "budget"), str(amount).strip() if amount else None)
+        return _json(json_views.budget(view))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

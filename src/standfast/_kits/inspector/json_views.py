@@ -11,6 +11,7 @@ from typing import Any
 
 from standfast._kits.inspector.rendering import indent_json, item_view
 from standfast._kits.inspector.timeline import heard_in_words, unheard_text
+from standfast._kits.operators.budgets import BudgetView
 from standfast._kits.operators.next_steps import next_step_of
 from standfast._kits.operators.run_view import CallView, RunView, SpokenView
 from standfast._kits.operators.run_worker import STATES_IN_WORDS, RunWorker
@@ -163,6 +164,21 @@ def run(one: RunView, store: str) -> Shown:
         "is_held": one.hold is not None and not one.waiting,
         "worker": worker(one.worker) if one.status == "running" else None,
         "next": next_step(one, store),
+    }
+
+
+def budget(view: BudgetView) -> dict[str, Any]:
+    """Budget in the overview; amounts as text."""
+    return {
+        "id": view.budget_id,
+        "name": safe(view.budget_id),
+        "period": view.period,
+        "limit": None if view.limit is None else view.format(view.limit),
+        "amount": None if view.limit is None else str(view.limit),
+        "used": view.format(view.used),
+        "left": None if view.left is None else view.format(view.left),
+        "unknown": view.format(view.unknown) if view.unknown else "",
+        "reserved": view.format(view.reserved) if view.held else "",
     }
 
 

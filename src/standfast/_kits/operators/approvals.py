@@ -29,6 +29,7 @@ from standfast._src.runs.persistence.unfinished_runs import give_up_run
 from standfast._src.runs.steps.call_lookup import question_shown
 from standfast._src.sessions.client.stored_runs import StoredRunStore
 from standfast._src.sessions.client.stored_session import StoredSession
+from standfast._src.sessions.rules.budgets import draws_of
 from standfast._src.sessions.rules.saved_runs import RunSave
 
 LEASE_S = 30.0
@@ -122,7 +123,10 @@ async def save_run(runs: StoredRunStore, run: Run, saved: SavedRun) -> None:
 def _save_of(run: Run, saved: SavedRun) -> RunSave:
     record = RunRecord(run)
     tails = record.tails({log: len(records) for log, records in saved.logs.items()})
-    return RunSave(record.run_id, saved.revision, record.head(), tails, record.status, record.agent, record.session_id)
+    return RunSave(
+        record.run_id, saved.revision, record.head(), tails, record.status, record.agent, record.session_id,
+        draws=draws_of(record),
+    )  # fmt: skip
 
 
 def check_name(by: object) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from standfast._kits.operators.budgets import BudgetMethods
 from standfast._kits.operators.run_view import CallView, RunView, load, view_of
 from standfast._kits.operators.run_worker import RunWorker, worker_of
 from standfast._src.base.errors import (
@@ -136,7 +137,7 @@ class StoreUsage:
     """By the model that was asked, as its agent named it; "" where that is not known."""
 
 
-class Store:
+class Store(BudgetMethods):
     """Whole store. Use `async with open_store(url) as store:`, or close the store."""
 
     def __init__(

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from standfast._src.agents.context import AnyAgent, RunContextWrapper, TContext
 from standfast._src.agents.guardrails import InputGuardrail, OutputGuardrail
 from standfast._src.agents.handoff_data import HandoffHistoryMapper, HandoffInputFilter
-from standfast._src.agents.usage_limits import PriceFunction, UsageLimits
+from standfast._src.agents.usage_limits import Budget, PriceFunction, UsageLimits
 from standfast._src.base.durations import check_seconds
 from standfast._src.base.errors import InvalidSettingError, SettingTypeError, UserError
 from standfast._src.base.json_values import Item
@@ -159,6 +159,7 @@ class RunConfig:
         messages: Whether this run hears messages sent to its conversation meanwhile (F2).
         unfinished: Policy of a new run towards another run of the conversation that has not ended (C15).
         limits: Upper bounds of the run in requests, tokens, tool calls and money (F9).
+        budgets: Budgets shared with other runs and processes (F10); None: the budgets of the saved run, if any.
         price: Gives the cost of a usage of a model in US dollars, for limits in money; None: by `genai-prices`.
         lease_ttl_s: Seconds for which the session stays leased after a crash of this process; renewed while it lives.
         lease_wait_s: Seconds to wait for another run's session: longer than the lease of a crashed one lives.
@@ -284,6 +285,9 @@ class RunConfig:
     limits: UsageLimits | None = field(default=None, kw_only=True)
     """Upper bounds of the run in requests, tokens, tool calls and money (F9). None: those it was saved with, if any."""
 
+    budgets: Sequence[Budget] | None = field(default=None, kw_only=True)
+    """Budgets shared with other runs (F10). None: the budgets of the saved run, if any."""
+
     price: PriceFunction | None = field(default=None, kw_only=True)
     """Gives the cost of a usage of a model in US dollars, for limits in money; None: by `genai-prices`."""
 
@@ -387,6 +391,12 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a RunStore, 'auto' (beside the session) or None (nowhere)",
     ),
     "close_session": _BOOL,
+    "budgets": (
+        lambda value: (
+            value is None or (isinstance(value, list | tuple) and all(isinstance(one, Budget) for one in value))
+        ),
+        "a list of Budget",
+    ),
     "price": _FUNCTION,
 }
 

@@ -267,6 +267,13 @@ class UsageLimitExceeded(CallerError):
         """The name of the limit: a field of `UsageLimits`, or the key of a budget."""
 
 
+class BudgetExceeded(UsageLimitExceeded):
+    """Stop of a run before a request beyond a budget, shared by all processes on its store (F10).
+
+    The run continues when the budget has more: a new day, or a higher limit.
+    """
+
+
 class ModelBehaviorError(ModelError):
     """The model answered with something unusable: an unknown tool, a reused call id, a reply that does not parse."""
 

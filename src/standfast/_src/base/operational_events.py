@@ -40,6 +40,8 @@ MEASURES: Mapping[str, tuple[str, str]] = {
     "standfast.runs.waiting": ("{run}", "Runs that wait for a worker: decided, or left by a worker that is gone."),
     "standfast.runs.waiting.age": ("s", "Time since the last change of the run that has waited longest for a worker."),
     "standfast.approvals.waiting": ("{call}", "Tool calls that wait for a decision of a person."),
+    "standfast.budget.left": ("1", "Remainder of a budget under the limit of its store, in the budget's unit."),
+    "standfast.budget.used": ("1", "Use of a budget in its present period, reservations included."),
 }
 """The name of each gauge, its unit and its meaning."""
 

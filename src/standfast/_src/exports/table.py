@@ -49,6 +49,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "UserError",
         "MaxTurnsExceeded",
         "UsageLimitExceeded",
+        "BudgetExceeded",
         "ModelBehaviorError",
         "ModelRefusalError",
         "ModelTimeoutError",
@@ -125,6 +126,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "KeepsUsage",
     ),
     "_kits.operators.open_store": ("open_store", "register_store"),
+    "_kits.operators.budgets": ("BudgetView",),
     "_kits.operators.store": (
         "Store",
         "Layout",
@@ -289,7 +291,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "_src.agents.hooks": ("RunHooks", "AgentHooks", "RunHooksBase", "AgentHooksBase"),
     "_src.agents.output_type": ("AgentOutputSchema", "AgentOutputSchemaBase"),
     "_src.agents.prompts": ("Prompt", "DynamicPromptFunction", "GenerateDynamicPromptData"),
-    "_src.agents.usage_limits": ("UsageLimits", "PriceFunction"),
+    "_src.agents.usage_limits": ("UsageLimits", "Budget", "PriceFunction"),
     "_src.agents.run_config": (
         "RunConfig",
         "ModelInputData",

@@ -242,6 +242,17 @@ class Load(NamedTuple):
         return found
 
 
+class Addition(NamedTuple):
+    """Addition to a whole number, stored as decimal text in a cell; a missing cell counts as 0.
+
+    With a `max` the addition is also a condition: a sum above `max` refuses the step. Unlike conditions on a value,
+    additions of concurrent writers do not conflict. All numbers and sums are below 2**53 in size.
+    """
+
+    n: int
+    max: int | None = None
+
+
 class KeyUpdate(msgspec.Struct, frozen=True, gc=False):
     """Changes of a name, made if the conditions hold. Effects take place in the order of the fields."""
 
@@ -276,6 +287,8 @@ class KeyUpdate(msgspec.Struct, frozen=True, gc=False):
     expiry (A20). A change without this (a lease, a ticket) does none of it."""
     put: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
     """Cells to write (None: remove); behind `touch`, so that those of a new name are alive."""
+    add: Mapping[str, Addition] = msgspec.field(default_factory=dict)
+    """Cells to add to, disjoint from `put`; behind `touch`. A sum above `max` refuses the step like a cell."""
     labels: Mapping[str, str] | None = None
     """What a listing shows and filters by; replaces what was there."""
     hold_s: float = 0.0
@@ -296,8 +309,8 @@ class Done(msgspec.Struct, frozen=True, gc=False):
 class Refused(msgspec.Struct, frozen=True, gc=False):
     """Nothing was done: a condition of change number `place` did not hold.
 
-    `mark` and `cells` are the found values in place of the expected ones: the mark, and every cell with a condition in
-    the change.
+    `mark` and `cells` are the found values in place of the expected ones: the mark, and every cell with a condition or
+    an addition in the change.
     """
 
     place: int
@@ -391,7 +404,7 @@ def only_appends(step: CommitRequest) -> bool:
     A store may have a fast path for that.
     """
     change = step[0]
-    if len(step) != 1 or not change.push or not change.touch or change.name.kind != "session":
+    if len(step) != 1 or change.add or not change.push or not change.touch or change.name.kind != "session":
         return False
     if change.mark is not None or change.prefix is not None or change.wipe is not None or change.labels is not None:
         return False

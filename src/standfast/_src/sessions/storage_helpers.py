@@ -13,6 +13,7 @@ from typing import Any
 
 from standfast._src.base.digits import whole_number
 from standfast._src.base.errors import (
+    CorruptRecordError,
     NotFoundError,
     OutcomeUnknownError,
     StandfastError,
@@ -20,9 +21,11 @@ from standfast._src.base.errors import (
     StoreUnavailableError,
 )
 from standfast._src.sessions.storage import (
+    Addition,
     Answer,
     Arrange,
     Ask,
+    Cell,
     CommitRequest,
     Count,
     Done,
@@ -42,6 +45,9 @@ from standfast._src.sessions.storage import (
     Tag,
     ask,
 )
+
+ADDED_DIGITS = 17
+# What is added is below 2**53: it has fewer digits.
 
 NUMBER_MAX = 2**62
 """What the numbers of a listing stay below."""
@@ -119,7 +125,7 @@ def build_no_answer_error(server: str, said: str, *, reading: bool) -> StoreErro
 def conditions(change: KeyUpdate, *, mark: bool = True) -> ReadRequest:
     """Build the read request for a change's conditions; without `mark`, the mark only if it is a condition."""
     is_marked = mark or change.mark is not None
-    return ReadRequest(change.name, cells=tuple(change.cells), upto=change.prefix, mark=is_marked)
+    return ReadRequest(change.name, cells=(*change.cells, *change.add), upto=change.prefix, mark=is_marked)
 
 
 def refusal(place: int, change: KeyUpdate, sight: ReadAnswer) -> Refused | None:
@@ -131,10 +137,41 @@ def refusal(place: int, change: KeyUpdate, sight: ReadAnswer) -> Refused | None:
         found = sight.cells.get(cell)
         if (None if found is None else found.value) != value:
             return Refused(place, "cell", sight.mark, sight.cells)
+    if any(is_above(value_at(sight.cells.get(cell)), one) for cell, one in change.add.items()):
+        return Refused(place, "cell", sight.mark, sight.cells)
     is_elsewhere = change.mark is not None and sight.mark != change.mark
     if is_elsewhere or (change.prefix is not None and sight.upto is None):
         return Refused(place, "mark", sight.mark, sight.cells)
     return None
+
+
+def value_at(cell: Cell | None) -> bytes | None:
+    """Return a cell's value; None for a missing cell."""
+    return None if cell is None else cell.value
+
+
+def add_to(value: bytes | None, add: Addition) -> int:
+    """Return the sum of a cell and an addition; a missing cell is 0. Raises CorruptRecordError for a corrupt cell."""
+    number = 0 if value is None else signed_number(value)
+    if number is None:
+        raise CorruptRecordError("a cell to add to holds no whole number", "Check the store with `standfast doctor`.")
+    return number + add.n
+
+
+def is_above(value: bytes | None, add: Addition) -> bool:
+    """Return whether an addition would pass its `max`."""
+    return add.max is not None and add_to(value, add) > add.max
+
+
+def sum_value(value: bytes | None, add: Addition) -> bytes:
+    """Return a cell's value after an addition."""
+    return b"%d" % add_to(value, add)
+
+
+def signed_number(value: bytes) -> int | None:
+    """Parse a whole number in decimal digits; return None for other contents."""
+    digits = value.removeprefix(b"-")
+    return int(value) if digits.isdigit() and len(digits) < ADDED_DIGITS else None
 
 
 def of_writer(rows: Sequence[Row], wanted: Rows) -> Sequence[Row]:
@@ -223,6 +260,11 @@ class Description(ABC):
         change = self.change
         found: dict[str, Any] = {"id": self.text(change.name.id)}
         found |= {"want": self._values(change.cells), "put": self._values(change.put)}
+        if change.add:
+            found["add"] = [
+                (self.text(cell), one.n) if one.max is None else (self.text(cell), one.n, one.max)
+                for cell, one in change.add.items()
+            ]
         for key, text in (("mark", change.mark), ("prefix", change.prefix)):
             if text is not None:
                 found[key] = self.text(text)

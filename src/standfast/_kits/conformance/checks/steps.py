@@ -6,12 +6,16 @@ noticed when two processes meet. These checks simulate such a meeting.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from standfast._kits.conformance.check_context import Lab
 from standfast._kits.conformance.registry import proves
 from standfast._src.sessions.storage import (
+    Addition,
     Answer,
     Arrange,
     Ask,
@@ -221,3 +225,61 @@ async def a_listing_holds_what_has_all_the_labels_and_nothing_that_was_never_tou
     await _apply_changes(session, KeyUpdate(SESSION, put={"lease": b"held"}))
     shown = (await session.list_sessions(limit=5)).sessions
     lab.same((len(shown), await session.count_sessions()), (0, 0), "a lease on a session that nobody has written to")
+
+
+# --- additions -------------------------------------------------------------------------------------------------------
+
+
+SUM = "budget/sum"
+
+
+async def _add(session: StoredSession, name: Name, n: int, bound: int | None, number: int) -> Answer | None:
+    """Add in a step with a cell against repeats; return None for a done step with a lost answer."""
+    own = KeyUpdate(Name("run", f"of {session.session_id}"), put={SUM: b"%d" % number})
+    own = msgspec.structs.replace(own, cells={SUM: b"%d" % (number - 1) if number else None})
+    got = await _apply_changes(session, KeyUpdate(name, add={SUM: Addition(n, bound)}), own)
+    is_repeat = isinstance(got, Refused) and got.place == 1
+    if not is_repeat:
+        found = await _look(session, own.name, cells=(SUM,), times=True)
+        is_repeat = isinstance(got, Refused) and SUM in found.cells and found.cells[SUM].value == b"%d" % number
+    return None if is_repeat else got
+
+
+@proves("F10", "port")
+async def an_addition_above_its_bound_refuses_the_step_and_changes_nothing(lab: Lab) -> None:
+    session, name = lab.open(), Name("run", "sum")
+
+    async def read_sum() -> bytes | None:
+        cell = (await _look(session, name, cells=(SUM,), times=True)).cells.get(SUM)
+        return None if cell is None else cell.value
+
+    refused = await _add(session, name, 5, 4, 0)
+    lab.expect(isinstance(refused, Refused), f"5 was added to nothing under a bound of 4: {refused}")
+    lab.same(await read_sum(), None, "a cell whose addition was refused")
+    for number, (n, bound, wanted) in enumerate(((4, 4, b"4"), (-1, None, b"3"), (2**52, None, b"4503599627370499"))):
+        got = await _add(session, name, n, bound, number)
+        lab.expect(got is None or isinstance(got, Done), f"an addition of {n} under {bound} was refused")
+        lab.same(await read_sum(), wanted, f"the sum after {n} under {bound}")
+    refused = await _add(session, name, 1, 2**52 + 3, 3)
+    assert isinstance(refused, Refused)
+    lab.same({cell: one.value for cell, one in refused.cells.items()}, {SUM: b"4503599627370499"}, "what was found")
+    got = await _add(session, name, -(2**52), 2**52, 3)
+    lab.expect(got is None or isinstance(got, Done), "an addition within its bound was refused")
+    lab.same(await read_sum(), b"3", "the sum after all additions")
+
+
+@proves("F10", "port")
+async def additions_of_many_writers_never_pass_the_bound(lab: Lab) -> None:
+    name, sessions = Name("run", "shared"), [lab.open(f"s{number}") for number in range(4)]
+
+    async def add(session: StoredSession) -> int:
+        done = 0
+        for _ in range(8):
+            got = await _add(session, name, 1, 20, done)
+            done += got is None or isinstance(got, Done)
+        return done
+
+    taken = await asyncio.gather(*map(add, sessions))
+    lab.same(sum(taken), 20, "the additions that were done under a bound of 20")
+    cell = (await _look(sessions[0], name, cells=(SUM,), times=True)).cells[SUM]
+    lab.same(cell.value, b"20", "the sum")

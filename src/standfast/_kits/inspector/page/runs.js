@@ -113,6 +113,22 @@ function runRows(title, runs, note) {
       one.updated ? make("span", { class: "about" }, " · ", time(one.updated)) : null))));
 }
 
+function budgetRows(budgets) {
+  if (!budgets.length) return "";
+  const rows = budgets.map((one) => make("li", {}, make("b", { text: one.name }), one.period === "always" ? "" : ` · ${one.period}`,
+    ` · ${one.used} used`, one.limit === null ? "" : ` of ${one.limit}, ${one.left} left`,
+    one.reserved ? ` · ${one.reserved} reserved` : "", one.unknown ? ` · ${one.unknown} not known for certain` : "", " ",
+    state.writes ? make("button", { type: "button", class: "small", text: "Change", onclick: tried(() => changeBudget(one)) }) : null));
+  return make("section", { "aria-label": "Budgets" }, make("h3", { text: "Budgets" }), make("ul", { class: "runs" }, ...rows));
+}
+
+async function changeBudget(one) {
+  const amount = prompt(`New limit of ${one.name} (empty: programs give it):`, one.amount ?? "");
+  if (amount === null) return;
+  await ask("/api/budget", {}, { budget: one.id, amount });
+  await showOverview();
+}
+
 async function showOverview() {
   const mine = ++state.place;
   const found = await ask("/api/overview");
@@ -128,6 +144,7 @@ async function showOverview() {
       figure(number(counts.running), "under way"),
       figure(number(counts.failed), "failed"),
       cost && cost.total ? figure(number(cost.total), `tokens${cost.dollars ? `, $${cost.dollars}` : ""}`) : null),
+    budgetRows(found.budgets),
     ...[runRows("Wait for a person", found.paused),
       runRows("Stuck: no worker has them", found.stuck, "Their workers are gone. A worker that calls Runner.recover continues them; standfast doctor says more."),
       runRows("Wait for a worker", found.ready, "Decided, or not begun. A worker that calls Runner.recover continues them."),

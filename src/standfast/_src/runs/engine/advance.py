@@ -30,6 +30,7 @@ from standfast._src.runs.engine.events import (
     InputStaged,
     Judged,
     MessageHeard,
+    Metered,
     NotTaken,
     Released,
     Replied,
@@ -106,6 +107,9 @@ def advance(run: Run, event: Event) -> Run:
         case Tallied(more):
             tally = plain_record(run.spec.tally.plus(more))
             return evolve(run, spec=run.spec.with_context("tally", tally))
+        case Metered(changes):
+            budgets = [one.add(*more) for one, more in zip(run.spec.budgets, changes, strict=True)]
+            return evolve(run, spec=run.spec.with_budgets(budgets))
         case MessageHeard() if run.turn is None and not run.finished:
             return _apply_heard(run, event)
         case ToolsGone(call_ids):
@@ -286,6 +290,7 @@ def _apply_claimed(run: Run, event: Claimed) -> Run:
     # sent twice. So the view begins behind it, also where the answer to an append was lost.
     marks = evolve(run.marks, stored=max(run.marks.stored, min(event.stored, len(run.ledger))))
     run, marks, spec = _without_unstored_messages(run, marks, spec)
+    spec = _with_unknown_costs(spec)
     turn = run.turn
     if turn is not None:
         always = {call.name for call in turn.calls if call.decision is not None and call.decision.sticky}
@@ -294,6 +299,13 @@ def _apply_claimed(run: Run, event: Claimed) -> Run:
     if run.view.base is None and run.view.tail != marks.stored:
         views = views.appended((View(None, marks.stored),))
     return evolve(run, spec=spec, progress=progress, marks=marks, turn=turn, views=views)
+
+
+def _with_unknown_costs(spec: Spec) -> Spec:
+    """Count reservations of interrupted requests as spent, without a known outcome (F10)."""
+    if not any(one.held for one in spec.budgets):
+        return spec
+    return spec.with_budgets([one.add(unknown=one.held, held=-one.held) for one in spec.budgets])
 
 
 def _without_unstored_messages(run: Run, marks: Positions, spec: Spec) -> tuple[Run, Positions, Spec]:
@@ -329,6 +341,7 @@ def _apply_stopped(run: Run, event: Stopped) -> Run:
         upto = event.upto if turn is None else max(event.upto, turn.number)  # what has begun stays due
         earlier = run.progress.stop
         return run if earlier is not None and earlier.upto <= upto else _progress(run, stop=Stop("after_turn", upto))
+    run = evolve(run, spec=_with_unknown_costs(run.spec)) if run.spec.context is not None else run
     if turn is not None and _stays_open(run, turn, event):
         return _progress(run, stop=Stop(event.mode, turn.number - 1))
     if turn is not None and _must_keep(run, turn, event):

@@ -85,6 +85,9 @@ class RunRecord:
         self._only_ending = run.is_closed and owner.kind == "session"
         self.run_id, self.status, self.agent = run.spec.run_id, run.status, run.progress.agent
         self.session_id = owner.id if owner.kind == "session" else None
+        self.budgets = run.spec.budgets
+        """Totals of the run on the budgets (F10)."""
+        self.has_ended = run.is_closed
 
     def head(self) -> bytes:
         """The small part, whole."""

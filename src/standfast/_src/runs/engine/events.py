@@ -263,6 +263,12 @@ class Tallied(Event, frozen=True):
     more: Tally
 
 
+class Metered(Event, frozen=True):
+    """Change of the run's totals on the budgets: spent, unknown and held of each, in order (F10)."""
+
+    changes: tuple[tuple[int, int, int], ...]
+
+
 class HandedOver(Event, frozen=True):
     """The worker stops and releases the run: no effect is under way, and another worker may resume the run."""
 

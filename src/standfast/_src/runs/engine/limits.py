@@ -1,4 +1,4 @@
-"""Limits of a run and the tally of its use, compared before each request and each call (F9).
+"""Limits of a run and the tally of the run, compared before each request and each call (F9).
 
 The tally counts a request before the request leaves: no crash, retry or nested run makes a request free. The cost of a
 reply is added on arrival. The outermost run has the tally of all nested runs.
@@ -20,7 +20,7 @@ NUMBER_MAX = 2**53
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Upper bounds of a run and its nested runs. None: no bound."""
+    """Upper bounds of a run and of nested runs; missing bounds do not limit."""
 
     requests: int | None = None
     input_tokens: int | None = None
@@ -47,8 +47,31 @@ class Tally(Struct, frozen=True, omit_defaults=True):
         return Tally(*(getattr(self, name) + getattr(more, name) for name in self.__struct_fields__))
 
 
+class BudgetUse(Struct, frozen=True, omit_defaults=True):
+    """Totals of a run on a budget, in the budget's unit."""
+
+    id: str
+    limit: int | None = None
+    """Limit of the program, used unless the store has a limit."""
+    spent: int = 0
+    """Cost of all replies."""
+    unknown: int = 0
+    """Estimates of requests without a known outcome."""
+    held: int = 0
+    """Reservations of requests under way."""
+
+    def add(self, spent: int = 0, unknown: int = 0, held: int = 0) -> BudgetUse:
+        """Return a copy with added numbers."""
+        return BudgetUse(self.id, self.limit, self.spent + spent, self.unknown + unknown, self.held + held)
+
+
+def read_budgets(value: object) -> tuple[BudgetUse, ...]:
+    """Return the budgets in a run's context."""
+    return convert(value, tuple[BudgetUse, ...]) if isinstance(value, list | tuple) else ()
+
+
 def read_limits(value: object) -> Limits | None:
-    """Return the limits in a run's context, or None."""
+    """Return the limits in a run's context, if any."""
     return convert(value, Limits) if isinstance(value, dict) else None
 
 
@@ -57,14 +80,14 @@ def read_tally(value: object) -> Tally:
     return convert(value, Tally) if isinstance(value, dict) else Tally()
 
 
-def plain_record(value: Limits | Tally) -> dict[str, Any]:
+def plain_record(value: Limits | Tally | BudgetUse) -> dict[str, Any]:
     """Return limits or a tally as JSON for a run's context."""
     plain: dict[str, Any] = to_builtins(value)
     return plain
 
 
 def full_for_request(limits: Limits, tally: Tally) -> str | None:
-    """Return the name of a limit without room for a further request, or None."""
+    """Return the name of a limit without room for a further request, if any."""
     if limits.requests is not None and tally.requests >= limits.requests:
         return "requests"
     for name in ("input_tokens", "output_tokens", "nano_usd"):
@@ -75,7 +98,7 @@ def full_for_request(limits: Limits, tally: Tally) -> str | None:
 
 
 def full_for_calls(limits: Limits, tally: Tally, count: int) -> str | None:
-    """Return the name of a limit without room for `count` further calls, or None."""
+    """Return the name of a limit without room for `count` further calls, if any."""
     return "tool_calls" if limits.tool_calls is not None and tally.tool_calls + count > limits.tool_calls else None
 
 

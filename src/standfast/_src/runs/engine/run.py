@@ -15,7 +15,15 @@ from msgspec import Struct, field, structs
 
 from standfast._src.base.json_values import Item
 from standfast._src.runs.engine.append_log import Log
-from standfast._src.runs.engine.limits import Limits, Tally, plain_record, read_limits, read_tally
+from standfast._src.runs.engine.limits import (
+    BudgetUse,
+    Limits,
+    Tally,
+    plain_record,
+    read_budgets,
+    read_limits,
+    read_tally,
+)
 
 evolve = structs.replace
 """The record with some fields changed. Records are msgspec's, and so is this: a run makes dozens of them in each turn,
@@ -66,7 +74,7 @@ class Spec(Struct, frozen=True):
     input_is_text: bool = False
     context: Any = None
     """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
-    `handed_over`, `held`, `message`, `attempts`, `heard`, `limits`, `tally`.
+    `handed_over`, `held`, `message`, `attempts`, `heard`, `limits`, `tally`, `budgets`.
     Fields would stand in the saved form of every run."""
 
     @property
@@ -131,7 +139,7 @@ class Spec(Struct, frozen=True):
 
     @property
     def limits(self) -> Limits | None:
-        """Upper bounds of the run and its nested runs (F9)."""
+        """Upper bounds of the run and of nested runs (F9)."""
         return read_limits(self.context.get("limits")) if isinstance(self.context, dict) else None
 
     @property
@@ -139,11 +147,22 @@ class Spec(Struct, frozen=True):
         """Use of a limited run; empty without limits (F9)."""
         return read_tally(self.context.get("tally")) if isinstance(self.context, dict) else Tally()
 
+    @property
+    def budgets(self) -> tuple[BudgetUse, ...]:
+        """Budgets of the run, with the totals on each (F10)."""
+        return read_budgets(self.context.get("budgets")) if isinstance(self.context, dict) else ()
+
+    def with_budgets(self, budgets: Sequence[BudgetUse]) -> Spec:
+        """Return a copy with new budgets."""
+        return self.with_context("budgets", [plain_record(one) for one in budgets] or None)
+
     def with_limits(self, limits: Limits | None) -> Spec:
         """Return a copy under these limits."""
         return self.with_context("limits", None if limits is None else plain_record(limits))
 
-    def with_context(self, name: str, value: bool | int | Sequence[str] | Mapping[str, object] | None = True) -> Spec:
+    def with_context(
+        self, name: str, value: bool | int | Sequence[object] | Mapping[str, object] | None = True
+    ) -> Spec:
         """Return a copy with a fact added to its context."""
         known = {**(self.context if isinstance(self.context, dict) else {}), name: value}
         return evolve(self, context={name: value for name, value in known.items() if value is not None} or None)

@@ -15,10 +15,13 @@ from typing import Protocol, runtime_checkable
 from standfast._src.base.errors import InvalidSettingError
 from standfast._src.base.identifiers import is_name
 
+BUDGET_RUNS = "standfast-budget"
+"""Prefix of the names of budgets among the runs of a store; refused as the prefix of a run id."""
+
 
 def check_run_id(run_id: object) -> str:
     """Return the id unchanged; raise if any store could not hold it."""
-    if is_name(run_id):
+    if is_name(run_id) and not run_id.startswith(BUDGET_RUNS):
         return run_id
     raise InvalidSettingError(
         f"a run_id of {run_id!r} names no run", "Give a non-empty string of valid Unicode, or leave it to the runner."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 
-from standfast._src.agents.usage_limits import UsageLimits
+from standfast._src.agents.run_config import RunConfig
 from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import UserError
 from standfast._src.base.json_values import Item, copy_json, encode
@@ -42,12 +42,22 @@ def create_run(scope: RunScope, run_id: str | None = None) -> Run:
         is_apart=scope.session is not None and arguments.inside is not None and scope.session.has_namesake_around(),
         is_beside=scope.is_beside_outermost,
     )
-    return under_limits(run, arguments.config.limits)
+    config = arguments.config
+    return run if config.limits is None and config.budgets is None else under_limits(run, config)
 
 
-def under_limits(run: Run, limits: UsageLimits | None) -> Run:
-    """Return the run under new limits; unchanged if None (F9)."""
-    return run if limits is None else evolve(run, spec=run.spec.with_limits(limits.as_data()))
+def under_limits(run: Run, config: RunConfig) -> Run:
+    """Return the run under the limits and budgets of a config; each that is None stays as saved (F9, F10)."""
+    spec = run.spec
+    if config.limits is not None:
+        spec = spec.with_limits(config.limits.as_data())
+    if config.budgets is not None:
+        known = {one.id: one for one in spec.budgets}
+        for budget in config.budgets:
+            given = budget.as_data(spec.owner.id or "")
+            known[given.id] = evolve(known.get(given.id, given), limit=given.limit)
+        spec = spec.with_budgets(list(known.values()))
+    return run if spec is run.spec else evolve(run, spec=spec)
 
 
 async def with_filtered_input(scope: RunScope, run: Run) -> Run:

@@ -115,6 +115,8 @@ class Loop(SavingLoop):
         self.has_entered = True
         try:
             await self.reconcile()
+            if self.meter is not None:
+                self.meter.release_ahead()  # the run came to rest without a further request
             if self.limit_error is not None:
                 raise self.limit_error
             if self._hands_over and due(self.state):
@@ -293,6 +295,8 @@ class Loop(SavingLoop):
         self._completed.clear()
 
     def _stop(self, stopped: Stopped) -> None:
+        if self.meter is not None:
+            self.meter.release_ahead()
         run = self.state
         stop = run.progress.stop
         # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.

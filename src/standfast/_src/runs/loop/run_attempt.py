@@ -27,7 +27,7 @@ from standfast._src.runs.loop.loop import Loop, handed_over_error
 from standfast._src.runs.loop.result import RunResultBase
 from standfast._src.runs.loop.run_scope import ResumedRun, RunArguments, RunScope, logger, usage_of
 from standfast._src.runs.loop.start import Opened, open_abandoned, open_finished, open_new, open_resumed
-from standfast._src.runs.loop.usage_meter import UsageMeter
+from standfast._src.runs.loop.usage_meter import UsageMeter, check_budgets
 from standfast._src.runs.persistence.compact_after_run import compact_after, may_compact
 from standfast._src.runs.persistence.pending_items import ended_nested, note_if_unsent, warn_if_unsent
 from standfast._src.runs.persistence.session_lock import SessionLock
@@ -79,9 +79,9 @@ class RunAttempt:
             )
         self.arguments = arguments
         self.scope = RunScope(arguments, session=hold, spawn=RunAttempt)
-        if arguments.resumed is not None and config.limits is not None:
+        if arguments.resumed is not None:
             given = arguments.resumed
-            arguments.resumed = replace(given, run=under_limits(given.run, config.limits))
+            arguments.resumed = replace(given, run=under_limits(given.run, config))
         resumed = arguments.resumed
         run = resumed.run if resumed is not None else create_run(self.scope)
         if hold is not None:
@@ -235,11 +235,20 @@ class RunAttempt:
         self.loop.run_lease = self.scope.run_lease
         self.loop.mail = self.scope.mail
         self.loop.is_kept = opened.saver is not None or self.arguments.is_saved_outside
-        if opened.run.spec.limits is not None:
-            meter = self.scope.meter = UsageMeter(self.loop, self._price(), self.arguments.meter)
-            meter.adopt()
+        if opened.run.spec.context is not None:  # most runs have none, and no limits
+            self._start_meter(opened)
         if self.loop.is_to_stop:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
+
+    def _start_meter(self, opened: Opened) -> None:
+        """Meter the run if it has limits or budgets (F9, F10)."""
+        spec = opened.run.spec
+        if spec.budgets and not opened.run.finished:
+            check_budgets(opened.saver, is_nested=self.arguments.moved is not None)
+        if spec.limits is not None or spec.budgets:
+            meter = self.scope.meter = UsageMeter(self.loop, self._price(), self.arguments.meter)
+            meter.adopt()
+            self.loop.meter = meter if spec.budgets else None
 
     def _price(self) -> PriceFunction:
         return self.arguments.config.price or self.arguments.price or (lambda usage, model: None)

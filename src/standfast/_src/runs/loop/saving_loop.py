@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from standfast._src.base.errors import LeaseLostError, RunClaimedError
 from standfast._src.base.logs import logger
@@ -40,6 +40,18 @@ from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems
 ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved, MessageHeard)
 
 
+class Reserving(Protocol):
+    """Meter of a run, as its loop uses it (F10)."""
+
+    def reserve_ahead(self) -> None:
+        """Reserve the next request in the step about to store a turn."""
+        ...
+
+    def release_ahead(self) -> None:
+        """Release the reservation of a request that is not sent."""
+        ...
+
+
 class SavingLoop(Reconciler[Run, Event, Effect]):
     """Loop that records events of a run, saves the run, and stores its items."""
 
@@ -61,6 +73,8 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         """Whether the session is still needed after the last append: to compact it."""
         self.run_lease: Lease | None = None
         """The lease on the run itself, where no session's covers it."""
+        self.meter: Reserving | None = None
+        """Meter of a run with budgets (F10)."""
         self.nested: list[NestedItems] = []
         """What nested runs that ended with this one's turn leave to be stored, in the step that stores the turn."""
         self.mail: Mapping[str, HeardMessage] = {}
@@ -147,16 +161,20 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
         if self.saver is not None and self.saver.needed:
             await self.saver.save(self.state)
 
-    async def save_tally(self) -> None:
+    async def save_tally(self, *, is_needed: bool = False) -> None:
         """Save the count of a request if the run is saved, and report it to the enclosing run (F9)."""
         if self._moved is not None:
             await self._moved(self.state)
+        if is_needed and self.saver is not None:
+            self.saver.needed = True
         await self.save()
 
     # --- what the session gets ---------------------------------------------------------------------------------------
 
     async def append(self, effect: Append) -> None:
         """Store the items due for the session, once, and the run's knowledge of them."""
+        if self.meter is not None:
+            self.meter.reserve_ahead()
         after, new = self._with_items()
         if self.saver is not None and after.paused:
             self.saver.needed = True

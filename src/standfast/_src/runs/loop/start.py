@@ -201,7 +201,7 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
     check_saved(earlier, scope.graph)
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     raise_for_hold(earlier)
-    earlier = under_limits(earlier, scope.config.limits)
+    earlier = under_limits(earlier, scope.config)
     if earlier.is_closed or (earlier.paused and not due(earlier)):
         scope.wrapper.usage.add(usage_of(earlier))
         return await _look_at(scope, earlier, revision)

@@ -6,16 +6,18 @@ of the run. In a saved run, the store has the count of a request before the requ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 from standfast._src.agents.usage_limits import PriceFunction
-from standfast._src.base.errors import UsageLimitExceeded, UserError
+from standfast._src.base.errors import BudgetExceeded, StandfastError, UsageLimitExceeded, UserError
+from standfast._src.base.json_values import Item, encode_value
 from standfast._src.items.history import LOCAL_CALL_TYPES
 from standfast._src.items.usage import Usage
-from standfast._src.runs.engine.events import Tallied
+from standfast._src.runs.engine.events import Metered, Tallied
 from standfast._src.runs.engine.limits import (
+    BudgetUse,
     Limits,
     Tally,
     dollars,
@@ -25,6 +27,8 @@ from standfast._src.runs.engine.limits import (
 )
 from standfast._src.runs.engine.run import Run, Turn
 from standfast._src.runs.loop.loop import Loop
+from standfast._src.runs.persistence.run_saver import RunSaver
+from standfast._src.runs.steps.resolved_agent import ResolvedAgent
 
 ONE_OF_EACH = Usage(requests=1, input_tokens=1, output_tokens=1, total_tokens=2)
 """Smallest usage, to find out the existence of a price."""
@@ -35,6 +39,10 @@ class UsageMeter:
 
     def __init__(self, loop: Loop, price: PriceFunction, outer: UsageMeter | None = None) -> None:
         self._loop, self._price, self._outer = loop, price, outer
+        self._last: tuple[Any, Usage] | None = None
+        """Model and estimate of the last request."""
+        self._ahead: Ticket | None = None
+        """Reservation of the next request, made in the step that stores a turn."""
 
     def _chain(self) -> Iterator[UsageMeter]:
         meter: UsageMeter | None = self
@@ -58,14 +66,101 @@ class UsageMeter:
 
     # --- before ------------------------------------------------------------------------------------------------------
 
-    async def begin_request(self, model: Any) -> None:
-        """Count a request before sending; raise UsageLimitExceeded at a full limit."""
+    async def begin_request(self, model: Any, estimate: Usage) -> Ticket:
+        """Count a request and reserve its estimate before sending; raise UsageLimitExceeded without room."""
+        self._last = model, estimate
+        if (ticket := await self._take_ahead(model, estimate)) is not None:
+            return ticket
         for one in self._chain():
             one._check_request(model)
-        for one in self._chain():
+        held = [(one, tuple(one._amount_of(use.id, estimate, model) for use in one._budgets)) for one in self._chain()]
+        for one, amounts in held:
             one._loop.apply(Tallied(Tally(requests=1)))
-        for one in self._chain():
-            await one._loop.save_tally()
+            one._meter(tuple((0, 0, n) for n in amounts))
+        ticket = Ticket([(one, amounts) for one, amounts in held if amounts])
+        try:
+            for one, amounts in held:
+                await one._loop.save_tally(is_needed=bool(amounts))
+                one._check_budgets()
+        except BaseException:
+            ticket.note_lost(is_free=True)  # it has not left
+            for one, _ in held:
+                one._loop.apply(Tallied(Tally(requests=-1)))
+            raise
+        return ticket
+
+    # --- ahead: in the step that stores a turn, which is made anyway -------------------------------------------------
+
+    def reserve_ahead(self) -> None:
+        """Count and reserve the next request in the step about to store a turn: no step of its own is needed (F10).
+
+        The estimate is that of the last request and of the turn. A reservation without a request is released.
+        """
+        run = self._loop.run
+        is_next = run.turn is None and not run.finished and run.progress.stop is None and not run.progress.staged
+        if not is_next or self._ahead is not None or self._last is None or not self._budgets:
+            return
+        if run.spec.max_turns is not None and run.progress.turns >= run.spec.max_turns:
+            return
+        model, before = self._last
+        try:
+            self._check_request(model)
+            size = sum(len(encode_value(entry.item)) for entry in run.ledger.since(run.marks.stored))
+            tokens = before.input_tokens + size // BYTES_OF_TOKEN + MARGIN_TOKENS
+            estimate = Usage(requests=1, input_tokens=tokens, output_tokens=before.output_tokens)
+            amounts = tuple(self._amount_of(use.id, estimate, model) for use in self._budgets)
+        except StandfastError:
+            return  # the request itself says so
+        self._loop.apply(Tallied(Tally(requests=1)))
+        self._meter(tuple((0, 0, n) for n in amounts))
+        self._ahead = Ticket([(self, amounts)])
+
+    def release_ahead(self) -> None:
+        """Release the reservation of a request that is not sent."""
+        ticket, self._ahead = self._ahead, None
+        if ticket is not None:
+            ticket.note_lost(is_free=True)
+            self._loop.apply(Tallied(Tally(requests=-1)))
+
+    async def _take_ahead(self, model: Any, estimate: Usage) -> Ticket | None:
+        """Return the reservation made ahead, if the store granted it and the request fits."""
+        ticket, saver = self._ahead, self._loop.saver
+        if ticket is None or saver is None:
+            return None
+        # Without another write if the step that stored the turn has saved this very state.
+        await self._loop.save_tally(is_needed=True)
+        wanted = (self._amount_of(use.id, estimate, model) for use in self._budgets)
+        if saver.refused or any(n > held for n, held in zip(wanted, ticket.held[self], strict=True)):
+            self.release_ahead()
+            return None
+        self._ahead = None
+        return ticket
+
+    @property
+    def _budgets(self) -> tuple[BudgetUse, ...]:
+        return self._loop.run.spec.budgets
+
+    def _meter(self, changes: tuple[tuple[int, int, int], ...]) -> None:
+        if any(any(one) for one in changes):
+            self._loop.apply(Metered(changes))
+
+    def _amount_of(self, budget_id: str, usage: Usage, model: Any) -> int:
+        """Return a usage in the unit of a budget."""
+        unit = budget_id.split("/")[1]
+        if unit == "usd":
+            return max(0, nano_of(self.price_of(usage, _name_of(model))))
+        return usage.requests if unit == "requests" else usage.input_tokens + usage.output_tokens
+
+    def _check_budgets(self) -> None:
+        saver = self._loop.saver
+        for budget_id, limit in (saver.refused if saver is not None and self._budgets else {}).items():
+            shown = dollars(limit) if "/usd/" in budget_id else str(limit)
+            raise BudgetExceeded(
+                f"budget {budget_id!r} of {shown} leaves no room for the next request of run"
+                f" {self._loop.run.spec.run_id!r}",
+                "Raise it (`standfast budgets set STORE BUDGET AMOUNT`) or wait for its next day, then resume the run.",
+                limit=budget_id,
+            )
 
     def _check_request(self, model: Any) -> None:
         limits, tally = self._limits, self._loop.run.spec.tally
@@ -96,12 +191,17 @@ class UsageMeter:
 
     # --- after -------------------------------------------------------------------------------------------------------
 
-    def note_reply(self, usage: Usage, model: Any, failed: int) -> None:
+    def note_reply(self, usage: Usage, model: Any, failed: int, ticket: Ticket | None = None) -> None:
         """Add the usage of a reply, without its `failed` attempts: each was counted before sending."""
         # A model of a user may send several requests for a reply: only the first was counted.
         more = max(0, usage.requests - failed - 1)
         for one in self._chain():
             one._add(usage, _name_of(model), requests=more)
+        held = {} if ticket is None else ticket.held
+        for one in self._chain():
+            amounts = held.get(one, (0,) * len(one._budgets))
+            spent = (one._amount_of(use.id, _of_one(usage, failed), model) for use in one._budgets)
+            one._meter(tuple((paid, 0, -n) for paid, n in zip(spent, amounts, strict=True)))
 
     def _add(self, usage: Usage, model: str, requests: int | None = None) -> None:
         nano = 0 if self._limits.nano_usd is None else nano_of(self.price_of(usage, model))
@@ -136,6 +236,50 @@ class UsageMeter:
             " Runner.run(agent, error.run_state). What it has used stays counted.",
             limit=shown,
         )
+
+
+class Ticket:
+    """Reservation of one request on the budgets of a run and of enclosing runs."""
+
+    def __init__(self, held: Sequence[tuple[UsageMeter, tuple[int, ...]]]) -> None:
+        self.held = dict(held)
+
+    def note_lost(self, *, is_free: bool) -> None:
+        """Release the reservation of a request without a reply; unless free, count it as spent and unknown."""
+        for meter, amounts in self.held.items():
+            meter._meter(tuple((0, 0 if is_free else n, -n) for n in amounts))
+
+
+BYTES_OF_TOKEN, OUTPUT_TOKENS, MARGIN_TOKENS = 3, 1000, 50
+# English text has four bytes a token, and JSON fewer. Without `max_tokens`, a reply longer than this exceeds its
+# estimate.
+
+
+def estimate_request(items: Sequence[Item], instructions: str | None, resolved: ResolvedAgent) -> Usage:
+    """Estimate the usage of a request from its size and `max_tokens`."""
+    size = sum(len(encode_value(item)) for item in items) + len((instructions or "").encode("utf-8", "replace"))
+    size += sum(len(str(getattr(tool, "params_json_schema", ""))) + 100 for tool in resolved.tools)
+    tokens_in, tokens_out = size // BYTES_OF_TOKEN + 1, resolved.settings.max_tokens or OUTPUT_TOKENS
+    return Usage(requests=1, input_tokens=tokens_in, output_tokens=tokens_out, total_tokens=tokens_in + tokens_out)
+
+
+def check_budgets(saver: RunSaver[Run] | None, *, is_nested: bool) -> None:
+    """Raise UserError for a run whose session cannot keep its budgets in the run's own step."""
+    if saver is not None and (reason := getattr(saver.store, "no_budgets", "")):
+        raise UserError(f"this store keeps no budgets: {reason}", "Use a store of one server, or limits of the run.")
+    if saver is None or saver.beside is None or is_nested:
+        raise UserError(
+            "budgets need a session that keeps its runs, and this run has none",
+            "Give the run a session of standfast's, without save='never' and run_store; an agent tool shares the"
+            " budgets of the enclosing run.",
+        )
+
+
+def _of_one(usage: Usage, failed: int) -> Usage:
+    """Return a usage without its failed attempts: each had a reservation of its own."""
+    if not failed:
+        return usage
+    return Usage(max(1, usage.requests - failed), usage.input_tokens, usage.input_tokens_details, usage.output_tokens)
 
 
 def _name_of(model: Any) -> str:

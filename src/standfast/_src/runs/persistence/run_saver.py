@@ -9,7 +9,7 @@ without the lease saves nothing, and it can be one step with the items of a turn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
@@ -18,6 +18,7 @@ from standfast._src.base.errors import RunClaimedError, SessionConflictError
 from standfast._src.runs.engine.run_store import RunStore, SavableRecord
 from standfast._src.runs.loop.reconciler import ignore_exception
 from standfast._src.runs.persistence.session_lock import NewItems, SessionLock
+from standfast._src.sessions.rules.budgets import draws_of
 from standfast._src.sessions.rules.saved_runs import RunSave
 
 State = TypeVar("State")
@@ -68,6 +69,8 @@ class RunSaver(Generic[State]):
         self._newest: State | None = None
         self._done: State | None = saved
         self._unconfirmed: _Write[State] | None = None
+        self.refused: Mapping[str, int] = {}
+        """Limits of budgets without room for the reservations of the last save (F10)."""
         self._next: _Shared | None = None
 
     # --- saving ------------------------------------------------------------------------------------------------------
@@ -196,7 +199,9 @@ class RunSaver(Generic[State]):
     async def _send_write(self, write: _Write[State]) -> int:
         save = write.save
         if self.beside is not None:
-            return await self.beside.record(write.new, run=save, release=write.release)
+            done = await self.beside.record(write.new, run=save, release=write.release)
+            self.refused = getattr(done, "refused", {})
+            return done.revision
         return await self.store.save_run(
             save.run_id,
             expect=save.expect,
@@ -210,7 +215,14 @@ class RunSaver(Generic[State]):
     def _save_of(self, record: SavableRecord) -> RunSave:
         tails = record.tails(self._confirmed.lengths() if self._confirmed is not None else {})
         return RunSave(
-            record.run_id, self.revision, record.head(), tails, record.status, record.agent, record.session_id
+            record.run_id,
+            self.revision,
+            record.head(),
+            tails,
+            record.status,
+            record.agent,
+            record.session_id,
+            draws=draws_of(record),
         )
 
     # --- the last save -----------------------------------------------------------------------------------------------

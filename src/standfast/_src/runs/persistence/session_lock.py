@@ -363,14 +363,14 @@ class SessionLock:
         elif not new.is_empty:
             await self.record(new, run=None, release=release)
 
-    async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> int:
-        """Store items, the run, and the release of its lease, in one step. Return the run's new revision."""
+    async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> Recorded:
+        """Store items, the run, and the release of its lease, in one step."""
         gives_back = release and self.lease is self._held is not None
         done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
         if gives_back:
             self._held = None
         self.inbox = getattr(done, "inbox", ())
-        return done.revision
+        return done
 
     def record_now(self, new: NewItems, *, run: RunSave | None) -> None:
         """Submit items, run and release by this very call, to be carried out without a waiter.

@@ -80,7 +80,7 @@ class Sibling:
             given_input="",
             wrapper=wrapper,
             # The waiting run uses the same session object afterwards: it stays open. Its limits are its own (F9).
-            config=replace(given.config, run_id=None, close_session=False, limits=None),
+            config=replace(given.config, run_id=None, close_session=False, limits=None, budgets=None),
             provider=given.provider,
             owner=found.run.spec.owner,
             session=given.session,

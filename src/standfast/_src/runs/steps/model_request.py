@@ -26,6 +26,7 @@ from standfast._src.runs.engine.request import left_out, ordinals_to_send, state
 from standfast._src.runs.engine.run import Outgoing, Run
 from standfast._src.runs.loop.loop import Loop
 from standfast._src.runs.loop.run_scope import PreparedView, RunScope, logger
+from standfast._src.runs.loop.usage_meter import Ticket
 from standfast._src.runs.persistence.heard_messages import hear
 from standfast._src.runs.persistence.lost_answers import ask_server, newest_item_id, not_sent, unknown_outcome
 from standfast._src.runs.steps.allowed_callers import Callers
@@ -70,7 +71,7 @@ async def call_model(loop: Loop, scope: RunScope, effect: CallModel) -> None:
     )
     await loop.make_sure()
     response, failed = await sending.ask()
-    await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed)
+    await take_reply(loop, scope, effect, agent, resolved, response, failed=failed, owed=owed, ticket=sending.ticket)
 
 
 async def settle_model(loop: Loop, scope: RunScope, effect: Settle) -> None:
@@ -101,6 +102,7 @@ async def take_reply(
     *,
     failed: int = 0,
     owed: tuple[int, ...] = (),
+    ticket: Ticket | None = None,
 ) -> None:
     """Parse a whole reply, announce its items, and record it in the run."""
     run = loop.run
@@ -112,7 +114,7 @@ async def take_reply(
         response.usage = counted.copy()
     scope.wrapper.usage.add(counted)
     if scope.meter is not None:
-        scope.meter.note_reply(counted, resolved.model, failed)
+        scope.meter.note_reply(counted, resolved.model, failed, ticket)
     try:
         reply = _read(scope, run, agent, resolved, response)
     except ModelBehaviorError:

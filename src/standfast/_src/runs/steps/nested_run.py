@@ -107,7 +107,7 @@ class ChildRunner:
         """The nested run, not begun yet."""
         tool, scope, call = request.tool, self.scope, self.call
         # The limits of the run around it are kept by that run's meter; its own config may have further ones.
-        config = replace(tool.run_config or replace(scope.config, limits=None), run_id=None)
+        config = replace(tool.run_config or replace(scope.config, limits=None, budgets=None), run_id=None)
         owner, around = owner_of_tool(tool) if call.child is None else call.child.spec.owner, self._build_around()
         if owner.kind == "conversation" and owner in around.owners:
             raise _inside_itself(owner, call.name)

@@ -45,6 +45,7 @@ from standfast._src.runs.engine.run import Run, evolve
 from standfast._src.runs.loop.event_queue import EventQueue
 from standfast._src.runs.loop.loop import Loop
 from standfast._src.runs.loop.run_scope import UNTRACED, RunScope, Span
+from standfast._src.runs.loop.usage_meter import Ticket, estimate_request
 from standfast._src.runs.persistence.lost_answers import ask_server, unknown_outcome
 from standfast._src.runs.steps.resolved_agent import ResolvedAgent
 
@@ -71,6 +72,8 @@ class RequestSender:
         self._lock_count = 0
         """Attempts that met a conversation locked by another: waited for, and not counted."""
         self._output_begun = False
+        self.ticket: Ticket | None = None
+        """Reservation of the attempt under way, or of the reply (F10)."""
 
     @property
     def _run(self) -> Run:
@@ -88,11 +91,12 @@ class RequestSender:
             if outgoing is not None and outgoing.reply_id is not None:
                 await self._name_reply(None)  # that was the answer to an earlier attempt
             if self._scope.meter is not None:
-                await self._scope.meter.begin_request(self._resolved.model)
+                estimate = estimate_request(self._items, self._instructions, self._resolved)
+                self.ticket = await self._scope.meter.begin_request(self._resolved.model, estimate)
                 await self._loop.make_sure()  # saving took its time
             try:
                 with self._span(failed + 1) as span:
-                    response = await self._send_in_time()
+                    response = await (self._send_in_time() if self.ticket is None else self._send_metered(self.ticket))
                     if span is not None:
                         span.note(response=response)
                 return response, failed
@@ -246,6 +250,15 @@ class RequestSender:
             stream=scope.events is not None,
             conversation=owner.id if owner.kind in ("session", "conversation") else None,
         )
+
+    async def _send_metered(self, ticket: Ticket) -> ModelResponse:
+        """Send the request; count its reservation as spent if no reply arrives, unless it certainly cost nothing."""
+        try:
+            return await self._send_in_time()
+        except BaseException as error:
+            ticket.note_lost(is_free=isinstance(error, Exception) and not_taken(*self._read(error)))
+            self.ticket = None
+            raise
 
     async def _send_in_time(self) -> ModelResponse:
         # A limit of ours, told apart from a timeout inside the model, which is that adapter's to read.

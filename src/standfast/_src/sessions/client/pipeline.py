@@ -469,6 +469,8 @@ class Pipeline(Compensator):
                 known.clear()
             known.update(change.cells)
             known.update(change.put)
+            for cell in change.add:  # its sum is not known here
+                known.pop(cell, None)
 
     def _learn(self, active: Active, refused: Refused) -> None:
         """Drop the guesses of a refused step, and cache the cells that the store found instead."""

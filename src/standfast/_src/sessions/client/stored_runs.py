@@ -7,14 +7,15 @@ from functools import partial
 from typing import Any
 from weakref import WeakSet
 
-from standfast._src.base.errors import SettingTypeError
+from standfast._src.base.errors import AbilityMissingError, SettingTypeError
 from standfast._src.base.type_names import describe_type
 from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.held_leases import StoredLease
 from standfast._src.sessions.client.held_run_leases import lease_run
 from standfast._src.sessions.protocol import Lease, page_size
-from standfast._src.sessions.rules import saved_runs
+from standfast._src.sessions.rules import budgets, saved_runs
+from standfast._src.sessions.rules.budgets import BudgetState
 from standfast._src.sessions.rules.leases import Fence, IsGone
 from standfast._src.sessions.rules.saved_runs import Recorded, Recording, RunSave
 from standfast._src.sessions.storage import Name
@@ -34,6 +35,7 @@ class StoredRunStore:
         key: Hashable = None,
         process: str = "",
         is_gone: IsGone = lambda process: False,
+        no_budgets: str = "",
     ) -> None:
         """Use this executor. `key` identifies the store in this process, if sessions are kept there too.
 
@@ -42,6 +44,8 @@ class StoredRunStore:
         """
         self._carrier, self._timeout_s, self._key = carrier, timeout_s, key
         self._process, self._is_gone = process, is_gone
+        self.no_budgets = no_budgets
+        """Reason for the absence of budgets; empty for a store with budgets (F10)."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether both keep runs in one store."""
@@ -127,6 +131,22 @@ class StoredRunStore:
             takeover=takeover,
             until_alive=until_alive,
         )
+
+    async def budgets(self) -> list[BudgetState]:
+        """Return every budget of the store in its present period (F10)."""
+        return await self._carrier().carry(budgets.list_budgets, self._timeout_s, kind="read")
+
+    async def budget(self, budget_id: str) -> BudgetState:
+        """Return the state of a budget in its present period (F10)."""
+        plan = partial(budgets.read_budget, budgets.check_budget_id(budget_id))
+        return await self._carrier().carry(plan, self._timeout_s, kind="read")
+
+    async def set_budget(self, budget_id: str, limit: int | None) -> BudgetState:
+        """Set the limit of a budget in its unit (usd: billionths of a dollar); None removes the limit (F10)."""
+        if self.no_budgets:
+            raise AbilityMissingError(f"this store keeps no budgets: {self.no_budgets}", "Use a store of one server.")
+        plan = partial(budgets.set_limit, budgets.check_budget_id(budget_id), limit)
+        return await self._carrier().carry(plan, self._timeout_s)
 
     async def delete_run(self, run_id: str) -> bool:
         """Remove a run; return whether it existed."""

@@ -415,8 +415,13 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
     def run_store(self) -> StoredRunStore:
         """Return the run store of the same database. Does no I/O."""
         return StoredRunStore(
-            self._get_executor, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone
-        )
+            self._get_executor, self.timeout_s, key=self._store_key(), process=self._process(), is_gone=self._is_gone,
+            no_budgets=self._no_budgets(),
+        )  # fmt: skip
+
+    def _no_budgets(self) -> str:
+        """Return the reason for the absence of budgets; empty if a step may change any names together (F10)."""
+        return ""
 
     def changed(self, plan: Callable[[], Plan[T]]) -> Coroutine[Any, Any, T]:
         """Return the result of a plan that writes; for tools whose change has no method."""

@@ -27,6 +27,7 @@ from standfast._src.runs.engine.codec import ENDED as ENDED, conversation_of, is
 from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
 from standfast._src.sessions.protocol import Head
 from standfast._src.sessions.rules.append import AppendBatch, Written, plan_append
+from standfast._src.sessions.rules.budgets import Draw, commit_with_draws, refused_draws
 from standfast._src.sessions.rules.history import (
     INBOX,
     LEASE,
@@ -85,6 +86,9 @@ class RunSave:
     """The head of a save of the same writer whose outcome it does not know: revision `expect` + 1 with that head is
     its own, and this one follows it."""
 
+    draws: tuple[Draw, ...] = ()
+    """Totals of the run on its budgets, for the same step (F10)."""
+
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
 
@@ -104,6 +108,8 @@ class Recorded(NamedTuple):
     revision: int
     inbox: tuple[str, ...] = ()
     """Ids of the waiting messages, as of this step (F1)."""
+    refused: Mapping[str, int] = MappingProxyType({})
+    """Limits of budgets without room for the run's reservation (F10)."""
 
 
 # --- loading and saving ----------------------------------------------------------------------------------------------
@@ -311,14 +317,19 @@ def record(wanted: Recording) -> Plan[Recorded]:
             # expired under a lease, since the value is the same. With the mark it is looked at really.
             is_sure = True
             continue
+        refused: Mapping[str, int] = MappingProxyType({})
+        if save is not None and save.draws and done is None:
+            refused = yield from refused_draws(save.draws)  # this very save was committed before
         if step:
-            got = yield from commit(step)
+            draws = save.draws if save is not None and done is not None else ()  # a repeat has drawn already
+            got, drawn = yield from commit_with_draws(step, draws)
+            refused = drawn or refused
             if not isinstance(got, Done):
                 continue
             if step[0].name == session:
-                return Recorded(Head(got.marks[0]), revision, _still_waiting(wanted, inbox_in(sight)))
+                return Recorded(Head(got.marks[0]), revision, _still_waiting(wanted, inbox_in(sight)), refused)
         inbox = _still_waiting(wanted, inbox_in(sight))
-        return Recorded(Head() if session is None else (yield from head(session)), revision, inbox)
+        return Recorded(Head() if session is None else (yield from head(session)), revision, inbox, refused)
 
 
 def _plan_end(save: RunSave) -> Plan[KeyUpdate | None]:

@@ -38,7 +38,15 @@ from standfast._src.sessions.storage import (
     Rows,
     Tag,
 )
-from standfast._src.sessions.storage_helpers import NUMBER_MAX, apply_arrangement, of_writer, read_cursor
+from standfast._src.sessions.storage_helpers import (
+    NUMBER_MAX,
+    apply_arrangement,
+    is_above,
+    of_writer,
+    read_cursor,
+    sum_value,
+    value_at,
+)
 
 TICK_S = 1e-6  # a change moves the time on even where the clock has not moved since the one before (A16)
 EXPIRED = "expired"  # in place of a cell's epoch, where that has expired under a lease
@@ -187,11 +195,14 @@ class MemoryStore:
     def _find_refusal(self, place: int, change: KeyUpdate) -> Refused | None:
         stored = self._find(change.name) or Stored(0)
         is_other_cell = any((stored.cells.get(name) or (None,))[0] != value for name, value in change.cells.items())
+        is_other_cell = is_other_cell or any(
+            is_above(value_at(stored.cell(name)), one) for name, one in change.add.items()
+        )
         is_other_mark = change.mark is not None and stored.mark() != change.mark
         is_cut = change.prefix is not None and stored.upto(change.prefix) is None
         if not (is_other_cell or is_other_mark or is_cut):
             return None
-        cells = {name: cell for name in change.cells if (cell := stored.cell(name)) is not None}
+        cells = {name: cell for name in (*change.cells, *change.add) if (cell := stored.cell(name)) is not None}
         return Refused(place, "cell" if is_other_cell else "mark", stored.mark(), cells)
 
     def _apply_arrangement(self, name: Name, arrange: Arrange) -> tuple[list[Row], list[Row]]:
@@ -232,6 +243,8 @@ class MemoryStore:
                 stored.cells.pop(name, None)
             else:
                 stored.cells[name] = (value, stored.epoch)
+        for name, one in change.add.items():
+            stored.cells[name] = (sum_value(value_at(stored.cell(name)), one), stored.epoch)
         if change.labels is not None:
             stored.labels = dict(change.labels)
         if self.ttl_s is not None:

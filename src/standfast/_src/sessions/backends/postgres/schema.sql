@@ -271,6 +271,12 @@ BEGIN
       SELECT x.value INTO v FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name = p_args[(want ->> 0)::integer];
       IF v IS DISTINCT FROM p_args[nullif((want ->> 1)::integer, 0)] THEN refused := i; why := 'cell'; END IF;
     END LOOP;
+    -- A sum above its bound refuses as a cell does. The name is locked, so the sum stands until the cell is written below.
+    FOR want IN SELECT * FROM jsonb_array_elements(c -> 'add') LOOP
+      IF refused IS NULL AND (want ->> 2) IS NOT NULL AND (want ->> 1)::bigint + coalesce((SELECT convert_from(x.value, 'UTF8')::bigint
+        FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name = p_args[(want ->> 0)::integer]), 0) > (want ->> 2)::bigint
+      THEN refused := i; why := 'cell'; END IF;
+    END LOOP;
     IF refused IS NULL AND c ? 'mark' AND {own}mark"(p) <> convert_from(p_args[(c ->> 'mark')::integer], 'UTF8') THEN refused := i; why := 'mark'; END IF;
     IF refused IS NULL AND c ? 'prefix' AND {own}upto"(p, convert_from(p_args[(c ->> 'prefix')::integer], 'UTF8')) IS NULL THEN refused := i; why := 'mark'; END IF;
     IF refused IS NOT NULL THEN
@@ -282,7 +288,7 @@ BEGIN
         SELECT coalesce(x.epoch, x.next_epoch) INTO epoch FROM {own}names" x WHERE x.kind = k AND x.id = p;
       END IF;
       SELECT array_agg(x.name), array_agg(x.epoch), array_agg(x.value) INTO names, epochs, vals FROM {own}cells" x
-        WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'want') w));
+        WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements((c -> 'want') || coalesce(c -> 'add', '[]'::jsonb)) w));
       RETURN;
     END IF;
     i := i + 1;
@@ -320,7 +326,7 @@ BEGIN
     ELSE
       e := coalesce(n.epoch, n.next_epoch); there := n.epoch IS NOT NULL; has := there;
     END IF;
-    IF NOT has AND (c ? 'touch' OR c -> 'put' <> '[]'::jsonb) THEN
+    IF NOT has AND (c ? 'touch' OR c -> 'put' <> '[]'::jsonb OR c ? 'add') THEN
       e := coalesce(e, p_fresh);
       IF there THEN  -- into the session's own row, so that it ends when the SDK clears the session
         UPDATE {s} SET standfast_epoch = e WHERE session_id = p;
@@ -403,6 +409,11 @@ BEGIN
     INSERT INTO {own}cells" SELECT k, p, p_args[(w ->> 0)::integer], e, p_args[(w ->> 1)::integer]
       FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer > 0
       ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch, value = excluded.value;
+    IF c ? 'add' THEN
+      INSERT INTO {own}cells" AS x SELECT k, p, p_args[(w ->> 0)::integer], e, convert_to(w ->> 1, 'UTF8') FROM jsonb_array_elements(c -> 'add') w
+        ON CONFLICT (kind, id, name) DO UPDATE SET epoch = excluded.epoch,
+          value = convert_to((convert_from(x.value, 'UTF8')::bigint + convert_from(excluded.value, 'UTF8')::bigint)::text, 'UTF8');
+    END IF;
     DELETE FROM {own}cells" x WHERE x.kind = k AND x.id = p AND x.name = ANY (ARRAY(
       SELECT p_args[(w ->> 0)::integer] FROM jsonb_array_elements(c -> 'put') w WHERE (w ->> 1)::integer = 0));
     IF c ? 'labels' THEN

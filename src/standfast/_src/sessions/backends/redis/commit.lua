@@ -14,6 +14,10 @@ local function refused(place, change, why)
     local value = call('HGET', name.cells, ARGV[want[1]])
     if value then found[#found + 1] = ARGV[want[1]]; found[#found + 1] = value end
   end
+  for _, add in ipairs(change.add or {}) do
+    local value = call('HGET', name.cells, ARGV[add[1]])
+    if value then found[#found + 1] = ARGV[add[1]]; found[#found + 1] = value end
+  end
   return found
 end
 
@@ -61,6 +65,14 @@ local function is_torn(name)
   return string.find(parts, 'r', 1, true) and call('PTTL', name.cells) == -1
 end
 
+-- What a cell to add to holds. All numbers are below 2^53, so that a double holds them exactly.
+local function number_in(name, add)
+  local value = call('HGET', name.cells, ARGV[add[1]])
+  local number = value and tonumber(string.sub(value, 17)) or 0
+  if value and not string.find(string.sub(value, 17), '^-?%d+$') then error('a cell to add to holds no whole number') end
+  return number
+end
+
 local function check(place, change)
   local name = names[place]
   for _, want in ipairs(change.want) do
@@ -70,6 +82,9 @@ local function check(place, change)
     elseif not value or string.sub(value, 17) ~= ARGV[want[2]] then
       return 'cell'
     end
+  end
+  for _, add in ipairs(change.add or {}) do
+    if add[3] and number_in(name, add) + add[2] > add[3] then return 'cell' end
   end
   if change.mark and mark(name, name.size) ~= ARGV[change.mark] then return 'mark' end
   if change.prefix and not covered(name, ARGV[change.prefix]) then return 'mark' end
@@ -286,25 +301,31 @@ local function touch(name, id, field, label_keys)
 end
 
 local function write_cells(name, change)
-  local fields, added, gone = {}, {}, {}
+  local puts, fields, added, gone = {}, {}, {}, {}
   for _, put in ipairs(change.put) do
     if put[2] == 0 then
       gone[#gone + 1] = ARGV[put[1]]
     else
-      if name.epoch == '' then name.epoch = fresh end
-      if not name.about[1] then
-        -- Into the session's own hash if there is one, so that it ends when the SDK clears the session.
-        if name.about[2] then
-          call('HSET', name.meta, 'standfast_epoch', name.epoch)
-          call('HDEL', name.cells, '!next')
-        else
-          call('HSET', name.cells, '!next', name.epoch)
-        end
-        name.about[1] = name.epoch
-      end
-      fields[#fields + 1] = ARGV[put[1]]; fields[#fields + 1] = name.epoch .. ARGV[put[2]]
-      added[#added + 1] = 0; added[#added + 1] = ARGV[put[1]]
+      puts[#puts + 1] = {ARGV[put[1]], ARGV[put[2]]}
     end
+  end
+  for _, add in ipairs(change.add or {}) do
+    puts[#puts + 1] = {ARGV[add[1]], string.format('%.0f', number_in(name, add) + add[2])}
+  end
+  for _, put in ipairs(puts) do
+    if name.epoch == '' then name.epoch = fresh end
+    if not name.about[1] then
+      -- Into the session's own hash if there is one, so that it ends when the SDK clears the session.
+      if name.about[2] then
+        call('HSET', name.meta, 'standfast_epoch', name.epoch)
+        call('HDEL', name.cells, '!next')
+      else
+        call('HSET', name.cells, '!next', name.epoch)
+      end
+      name.about[1] = name.epoch
+    end
+    fields[#fields + 1] = put[1]; fields[#fields + 1] = name.epoch .. put[2]
+    added[#added + 1] = 0; added[#added + 1] = put[1]
   end
   forget_cells(name, gone)
   if #fields > 0 and chunked('HSET', name.cells, fields) > 0 then

@@ -112,6 +112,10 @@ class RedisSession(ServerSession):
         address = Address(_checked_url(url), tuple(sorted((redis_kwargs or {}).items())), cluster)
         return cls(session_id, redis_client=address, session_settings=session_settings, **kwargs)
 
+    def _no_budgets(self) -> str:
+        is_split = _is_cluster(self._target)
+        return "on a Redis cluster, conversations and their budget are in different slots" if is_split else ""
+
     # --- what ServerSession asks --------------------------------------------------------------------------------------
 
     def _make_executor(self) -> ThreadedExecutor | BorrowedLoopExecutor:

@@ -40,6 +40,8 @@ from standfast._src.sessions.storage_helpers import (
     new_rows,
     read_cursor,
     refusal,
+    sum_value,
+    value_at,
 )
 
 if TYPE_CHECKING:
@@ -171,25 +173,29 @@ class Transaction(Reading):
         moves = bool(change.drop or change.arrange is not None or change.back or change.push or load is not None)
         if change.touch or (moves and not known.is_there):
             self._touch(change, known, epoch)
-        elif change.put and not known.has_epoch:
+        elif (change.put or change.add) and not known.has_epoch:
             if known.is_there:  # into the session's own row, so that it ends when the SDK clears the session
                 s = self._t.s
                 self._c.execute(sa.update(s).where(s.c.session_id == name.id).values(standfast_epoch=epoch))
             self._update(name, next_epoch=None if known.is_there else epoch)
         edition = self._move(change, moved, known) if moves else known.edition
-        self._put_cells(change, epoch)
+        self._put_cells(change, known, epoch)
         if change.labels is not None:
             columns = {label: change.labels.get(label) for label in LABELS}
             self._update(name, labels=json.dumps(dict(change.labels)), **columns)
         return self._mark(name.id, edition) if is_session else ""
 
-    def _put_cells(self, change: KeyUpdate, epoch: str) -> None:
+    def _put_cells(self, change: KeyUpdate, known: NameFacts, epoch: str) -> None:
         c, (kind, id_) = self._t.c, change.name
         gone = [c.c.name == cell.encode() for cell, value in change.put.items() if value is None]
         gone += [begins(c.c.name, prefix) for prefix in change.sweep]
         if gone:
             self._c.execute(sa.delete(c).where(c.c.kind == kind, c.c.id == id_, sa.or_(*gone)))
-        for cell, value in change.put.items():
+        sight = self._read_sight(conditions(change, mark=False), known) if change.add else None
+        sums = (
+            {cell: sum_value(value_at(sight.cells.get(cell)), one) for cell, one in change.add.items()} if sight else {}
+        )
+        for cell, value in {**change.put, **sums}.items():
             if value is not None:
                 self._upsert(c, {"kind": kind, "id": id_, "name": cell.encode()}, {"epoch": epoch, "value": value})
 

@@ -32,6 +32,7 @@ from standfast._src.sessions.storage import (
     Refused,
     Row,
 )
+from standfast._src.sessions.storage_helpers import is_above, sum_value
 
 NEWEST_MAX = 256
 # How many of the names that changed last are kept in mind, in their order: about as many as a group has.
@@ -74,7 +75,7 @@ class Transaction(ReadQueries):
                 stored = state.cells.get(cell)
                 if stored is None or stored[1] is not value:  # else it is the very one that was looked at
                     is_doubted = True
-            if is_doubted:
+            if is_doubted or change.add:
                 refusal = self._refusal(place, change, state)
                 if refusal is not None:
                     return refusal
@@ -165,13 +166,18 @@ class Transaction(ReadQueries):
             stored = state.cells[name]
             if (None if stored is None else stored[1]) != value:
                 why = "cell"
+        if change.add:
+            self._load_cells(state, change.add)
+            if any(is_above(_value_of(state.cells[name]), one) for name, one in change.add.items()):
+                why = "cell"
         if change.mark is not None and change.mark != state.mark:
             why = why or "mark"
         if change.prefix is not None and self._place_of(change.name.id, state, change.prefix) is None:
             why = why or "mark"
         if not why:
             return None
-        cells = {name: Cell(found[1], found[0] == state.epoch) for name in change.cells if (found := state.cells[name])}
+        named = (*change.cells, *change.add)
+        cells = {name: Cell(found[1], found[0] == state.epoch) for name in named if (found := state.cells[name])}
         return Refused(place, why, state.mark, cells)  # type: ignore[arg-type]  # one of the two words
 
     def _do(self, change: KeyUpdate, state: State) -> State:
@@ -204,6 +210,8 @@ class Transaction(ReadQueries):
                 self._take(state, cell)
             else:
                 self._put_later(state, cell, value)
+        for cell, one in change.add.items():
+            self._put_later(state, cell, sum_value(_value_of(state.cells[cell]), one))
         if not is_touched and (push or change.arrange):  # rows that a listing would take for another program's
             self.flush()
             self.db.execute(self._sql.see, (self._seen,))
@@ -478,3 +486,8 @@ class Transaction(ReadQueries):
         """Count the names of a kind."""
         self.flush()
         return int(self.db.execute(self._sql.count(kind)).fetchone()[0])
+
+
+def _value_of(stored: tuple[bytes, bytes] | None) -> bytes | None:
+    """Return the value of a cell as it is kept in a `State`."""
+    return None if stored is None else stored[1]

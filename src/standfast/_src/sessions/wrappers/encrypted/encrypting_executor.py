@@ -25,7 +25,7 @@ from standfast._src.base.errors import CorruptRecordError, SealBrokenError, Seal
 from standfast._src.sessions.client.executor import Executor, MakePlan
 from standfast._src.sessions.client.executor_wrapper import ChangePlan, ExecutorWrapper
 from standfast._src.sessions.rules.append import parse_writer_cell
-from standfast._src.sessions.rules.history import INBOX, LANE, LEASE, OPEN_RUN, WRITER
+from standfast._src.sessions.rules.history import BUDGET, INBOX, LANE, LEASE, OPEN_RUN, WRITER
 from standfast._src.sessions.storage import (
     Answer,
     Arrange,
@@ -90,7 +90,7 @@ def is_open(cell: str) -> bool:
 
     Operators of a store see these cells without a key.
     """
-    return cell in (LEASE, INBOX) or cell.startswith(OPEN_RUN)
+    return cell in (LEASE, INBOX) or cell.startswith((OPEN_RUN, BUDGET))
 
 
 class EncryptingExecutor(ExecutorWrapper):
