@@ -25,6 +25,7 @@ from standfast import (
     InMemorySession,
     InvalidSettingError,
     KeyFile,
+    OpenAIConversationsSession,
     OpenAIResponsesCompactionSession,
     ReadBudgetError,
     Runner,
@@ -611,8 +612,8 @@ def test_keys_and_settings_that_mean_nothing_are_refused(given: dict[str, Any]) 
     assert isinstance(caught.value, ValueError)  # as the SDK's
 
 
-def test_only_a_store_of_ours_is_sealed_and_under_its_own_id() -> None:
-    for inner in (OpenAIResponsesCompactionSession("a", InMemorySession("a")), object()):
+def test_only_a_session_is_sealed_and_one_of_ours_under_its_own_id() -> None:
+    for inner in (EncryptedSession("a", InMemorySession("a"), SECRET), object(), OpenAIConversationsSession()):
         with pytest.raises(CallerError, match="cannot be sealed"):
             EncryptedSession("a", inner, SECRET)
     with pytest.raises(ValueError, match="same id"):

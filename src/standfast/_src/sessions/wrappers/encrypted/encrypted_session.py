@@ -1,7 +1,7 @@
-"""`EncryptedSession`: any session of standfast, with all contents sealed before the store sees them.
+"""`EncryptedSession`: any session, with all contents sealed before the store sees them.
 
-It is a session over the wrapped one's store, with an executor of its own for plans (`plans`). No method of the wrapped
-session is called except `close`, so no method can bypass the sealing.
+The session works on the store of the wrapped session, with a separate executor for plans (`plans`). Only `close` of the
+wrapped session is called, so no method can bypass the sealing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,22 @@ from standfast._src.base.errors import (
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
 from standfast._src.sessions.client.executor import Executor
+from standfast._src.sessions.client.session_wrapper import SessionWrapper
 from standfast._src.sessions.client.stored_session import StoredSession
-from standfast._src.sessions.protocol import ALL_ABILITIES, CorruptRecord, Session, SessionSettings, effective_limit
+from standfast._src.sessions.protocol import (
+    ALL_ABILITIES,
+    CorruptRecord,
+    Session,
+    SessionSettings,
+    check_session_id,
+    effective_limit,
+)
 from standfast._src.sessions.rules.history import runs_of
 from standfast._src.sessions.storage import Name, Row
 from standfast._src.sessions.wrappers.encrypted import sdk_rows
 from standfast._src.sessions.wrappers.encrypted.encrypting_executor import EncryptingExecutor
 from standfast._src.sessions.wrappers.encrypted.keys import ErasureReceipt, KeyRing, SessionKeys
+from standfast._src.sessions.wrappers.encrypted.plain_session import EncryptedPlainSession
 from standfast._src.sessions.wrappers.encrypted.rotate_keys import reseal_session, resealed_run
 from standfast._src.sessions.wrappers.encrypted.sealed_records import Records, Unreadable, fault_in, scope_of
 
@@ -37,6 +46,10 @@ __all__ = ["EncryptedSession"]
 
 class EncryptedSession(StoredSession):
     """A conversation whose contents the store cannot read, change or move unnoticed.
+
+    Around a compacting session the result is a compacting session around the encryption. Around a plain session (a
+    class of the program) the result is a plain session with sealed items: no abilities, and a cut history stays
+    unnoticed.
 
     Args:
         session_id: The name of the conversation.
@@ -54,6 +67,16 @@ class EncryptedSession(StoredSession):
     """
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
+
+    def __new__(cls, session_id: str, underlying_session: Session, *given: Any, **options: Any) -> Any:
+        """Make the fitting session: around a plain session a plain one, and for a compacting session its new inside."""
+        if isinstance(underlying_session, SessionWrapper) and hasattr(underlying_session, "run_compaction"):
+            return underlying_session._rewrap(cls(session_id, underlying_session.underlying_session, *given, **options))
+        if isinstance(underlying_session, StoredSession | EncryptedPlainSession) or not _has_history(
+            underlying_session
+        ):
+            return super().__new__(cls)
+        return _make_plain(session_id, underlying_session, *given, **options)
 
     def __init__(
         self,
@@ -73,17 +96,12 @@ class EncryptedSession(StoredSession):
         self.underlying_session = _checked_session(session_id, underlying_session)
         ring = KeyRing.of(encryption_key, keys, current, tenant, session_keys)
         self.ttl, self.max_scan_items = _positive("ttl", ttl), _positive("max_scan_items", max_scan_items)
-        if unreadable not in ("raise", "leave_out"):
-            raise InvalidSettingError(f"unreadable={unreadable!r} is unknown", "Use 'raise' or 'leave_out'.")
         self._given: dict[str, Any] = {
             "encryption_key": encryption_key, "ttl": ttl, "max_scan_items": max_scan_items, "keys": keys,
             "current": current, "tenant": tenant, "session_keys": session_keys, "reads_sdk_data": reads_sdk_data,
             "unreadable": unreadable,
         }  # fmt: skip
-        foreign = sdk_rows.reader(ring.secrets.values(), ttl) if reads_sdk_data else None
-        if foreign is None and unreadable == "raise":
-            foreign = sdk_rows.refuse
-        self._records = Records(ring, ttl_s=ttl, unreadable=unreadable, foreign=foreign)
+        self._records = _make_records(ring, ttl, reads_sdk_data, unreadable)
         self._found: EncryptingExecutor | None = None
         super().__init__(
             session_id,
@@ -206,12 +224,48 @@ class EncryptedSession(StoredSession):
         return self.underlying_session._is_gone(process)
 
 
+def _make_records(ring: KeyRing, ttl: float | None, reads_sdk_data: bool, unreadable: Unreadable) -> Records:
+    if unreadable not in ("raise", "leave_out"):
+        raise InvalidSettingError(f"unreadable={unreadable!r} is unknown", "Use 'raise' or 'leave_out'.")
+    foreign = sdk_rows.reader(ring.secrets.values(), ttl) if reads_sdk_data else None
+    if foreign is None and unreadable == "raise":
+        foreign = sdk_rows.refuse
+    return Records(ring, ttl_s=ttl, unreadable=unreadable, foreign=foreign)
+
+
+def _make_plain(
+    session_id: str,
+    underlying_session: Session,
+    encryption_key: str | bytes | None = None,
+    ttl: float | None = None,
+    max_scan_items: int | None = None,
+    *,
+    keys: Mapping[str, str | bytes] | None = None,
+    current: str | None = None,
+    tenant: str = "",
+    reads_sdk_data: bool = False,
+    unreadable: Unreadable = "raise",
+) -> EncryptedPlainSession:
+    """Make the sealed session around a plain one. A key of its own (`session_keys`) needs a store of ours."""
+    ring = KeyRing.of(encryption_key, keys, current, tenant, None)
+    records = _make_records(ring, _positive("ttl", ttl), reads_sdk_data, unreadable)
+    budget = _positive("max_scan_items", max_scan_items)
+    return EncryptedPlainSession(check_session_id(session_id), underlying_session, records, budget)
+
+
+def _has_history(session: object) -> bool:
+    # A server's conversation takes no sealed items. By name: the SDK's class is meant as much as ours.
+    if any(kind.__name__ == "OpenAIConversationsSession" for kind in type(session).__mro__):
+        return False
+    methods = ("get_items", "add_items", "pop_item", "clear_session")
+    return all(callable(getattr(session, name, None)) for name in methods)
+
+
 def _checked_session(session_id: str, session: object) -> StoredSession:
     if not isinstance(session, StoredSession) or isinstance(session, EncryptedSession):
         raise CallerError(
             f"{describe_type(session)} cannot be sealed",
-            "Wrap a session of standfast directly (SQLiteSession, RedisSession, ...), and put other wrappers, such as "
-            "compaction, around the EncryptedSession.",
+            "Wrap a session of standfast (SQLiteSession, RedisSession, ...), or any object with a session's methods.",
         )
     if session.session_id != session_id:
         raise InvalidSettingError(
