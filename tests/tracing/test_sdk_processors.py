@@ -310,3 +310,11 @@ def test_the_default_exporter_has_the_key_that_was_set_and_is_not_used_unasked(m
     assert get_trace_provider()._multi_processor._processors == ()
     default_exporter().api_key = None
     assert default_exporter().api_key is None
+
+
+def test_the_base_classes_are_where_tracers_import_them_from():
+    """Traceloop imports `agents.tracing.processors.TracingProcessor`; without it, it records nothing, silently."""
+    from standfast.tracing import processors
+
+    assert processors.TracingProcessor is standfast.TracingProcessor
+    assert issubclass(processors.BackendSpanExporter, processors.TracingExporter)

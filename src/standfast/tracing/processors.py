@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from standfast._src.tracing.processors import (
         BatchTraceProcessor as BatchTraceProcessor,
         ConsoleSpanExporter as ConsoleSpanExporter,
+        TracingExporter as TracingExporter,
     )
+    from standfast._src.tracing.trace_records import TracingProcessor as TracingProcessor
 
 __getattr__, __dir__ = lazy(__name__)

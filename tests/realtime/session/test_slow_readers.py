@@ -143,3 +143,19 @@ async def test_a_reader_that_falls_behind_ends_and_the_others_go_on():
 async def _to_the_end(events: Any) -> None:
     async for _ in events:
         pass
+
+
+async def test_a_reader_that_closes_its_iterator_reads_no_more_and_the_session_goes_on():
+    """`contextlib.aclosing(aiter(session))`, and programs for the SDK, whose iterator is a generator."""
+    async with no_leaks(), LoopbackRealtimeServer(["Hello."]) as server:
+        session = await opened(server, raw_events=False)
+        left, stays = aiter(session), aiter(session)
+        await left.aclose()
+        with pytest.raises(StopAsyncIteration):
+            await anext(left)
+        await session.send_message("talk")
+        async with asyncio.timeout(30):
+            while (await anext(stays)).type != "agent_end":
+                pass
+        await left.aclose()  # once more changes nothing
+        await session.close()

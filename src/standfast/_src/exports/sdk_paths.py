@@ -204,8 +204,8 @@ DOORS: dict[str, str] = {
     "transcription_span turn_span",
     "tracing.logger": "logger",
     "tracing.processor_interface": "TracingExporter TracingProcessor",
-    "tracing.processors": "BackendSpanExporter BatchTraceProcessor ConsoleSpanExporter default_exporter "
-    "default_processor",
+    "tracing.processors": "BackendSpanExporter BatchTraceProcessor ConsoleSpanExporter TracingExporter "
+    "TracingProcessor default_exporter default_processor",
     "tracing.provider": "DefaultTraceProvider SynchronousMultiTracingProcessor TraceProvider",
     "tracing.scope": "Scope",
     "tracing.setup": "get_trace_provider set_trace_provider",

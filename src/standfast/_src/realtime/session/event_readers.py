@@ -26,13 +26,21 @@ class EventIterator:
         self._scope, self._outlet = scope, outlet
         self._is_over, self._failure, self._close = is_over, failure, close
         self._take = scope.take
+        self._is_closed = False
         # A reader that leaves the loop early does not announce it: its queue must then be freed.
         weakref.finalize(self, scope.forget_outlet, outlet)
 
     def __aiter__(self) -> EventIterator:
         return self
 
+    async def aclose(self) -> None:
+        """Stop reading: no further event is kept for this reader. The session continues."""
+        self._is_closed = True
+        self._scope.forget_outlet(self._outlet)
+
     async def __anext__(self) -> RealtimeSessionEvent:
+        if self._is_closed:
+            raise StopAsyncIteration
         outlet = self._outlet
         audio = outlet.next_audio
         if audio is not None:  # its raw event was read just now
