@@ -54,7 +54,7 @@ def make_environment(pins: list[Path]) -> None:
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     ours = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
     checked([*pip, *ours])
-    loading = ["download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "--require-hashes"]
+    loading = ["download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
     checked([*pip, *loading, "--dest", str(PLACE), "-r", str(pins[1])])
     with tarfile.open(next(PLACE.glob("openai_agents-*.tar.gz"))) as archive:
         archive.extractall(PLACE, filter="data")
