@@ -82,8 +82,6 @@ DEEP: dict[str, tuple[str, ...]] = {
     "servers": ("-m", "pytest", "-n", "4", "--tier", "deep", "-m", "redis or postgres"),
     "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,temporal,restarts", "-m",
                   "pgbouncer or mariadb or temporal or restarts"),
-    "requested": ("-m", "pytest", "-n", "4", "--with", "pgbouncer,mariadb,restarts", "-m",
-                  "pgbouncer or mariadb or restarts"),
     "sdk": (str(ROOT / "tools" / "sdk_tests.py"),),
     "packages": (str(ROOT / "tools" / "third_parties.py"),),
     "pythons": (str(ROOT / "tools" / "dev.py"), "test", "--all", "--python", "every"),
@@ -250,8 +248,7 @@ def lock(*args: str) -> int:
     temporal = ["temporal.in", "--no-deps", "--output-file", "temporal.txt"]  # for tests/helpers/temporal_server.py
     lines = [[path.name, "--output-file", f"{path.stem}.txt"] for path in sorted(REQUIREMENTS.glob("websockets-*.in"))]
     site = ["docs.in", "--constraint", "dev.txt", "--output-file", "docs.txt"]
-    every = (dev, run, voice, other, dynamo, local, weights, temporal, site, *lines)
-    every = (dev, run, voice, other, dynamo, sdk, local, weights, site, *lines)
+    every = (dev, run, voice, other, dynamo, sdk, local, weights, temporal, site, *lines)
     return max(subprocess.call([uv, "pip", "compile", *files, *options], cwd=REQUIREMENTS) for files in every)
 
 
