@@ -47,7 +47,7 @@ def create_run(scope: RunScope, run_id: str | None = None) -> Run:
 
 
 def under_limits(run: Run, config: RunConfig) -> Run:
-    """Return the run under the limits and budgets of a config; each that is None stays as saved (F9, F10)."""
+    """Return the run under the limits and budgets of a config; missing settings stay as saved (F9, F10)."""
     spec = run.spec
     if config.limits is not None:
         spec = spec.with_limits(config.limits.as_data())

@@ -241,7 +241,7 @@ class RunAttempt:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
 
     def _start_meter(self, opened: Opened) -> None:
-        """Meter the run if it has limits or budgets (F9, F10)."""
+        """Meter a run with limits or budgets (F9, F10)."""
         spec = opened.run.spec
         if spec.budgets and not opened.run.finished:
             check_budgets(opened.saver, is_nested=self.arguments.moved is not None)

@@ -41,14 +41,14 @@ ALWAYS_SAVED = (Begun, Returned, ApprovalNeeded, ChildMoved, MessageHeard)
 
 
 class Reserving(Protocol):
-    """Meter of a run, as its loop uses it (F10)."""
+    """Meter of a run, for the loop (F10)."""
 
     def reserve_ahead(self) -> None:
         """Reserve the next request in the step about to store a turn."""
         ...
 
     def release_ahead(self) -> None:
-        """Release the reservation of a request that is not sent."""
+        """Release the reservation of an unsent request."""
         ...
 
 
@@ -162,7 +162,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
             await self.saver.save(self.state)
 
     async def save_tally(self, *, is_needed: bool = False) -> None:
-        """Save the count of a request if the run is saved, and report it to the enclosing run (F9)."""
+        """Save the count of a request in a saved run, and report the count to the enclosing run (F9)."""
         if self._moved is not None:
             await self._moved(self.state)
         if is_needed and self.saver is not None:

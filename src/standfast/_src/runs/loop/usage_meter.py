@@ -67,7 +67,7 @@ class UsageMeter:
     # --- before ------------------------------------------------------------------------------------------------------
 
     async def begin_request(self, model: Any, estimate: Usage) -> Ticket:
-        """Count a request and reserve its estimate before sending; raise UsageLimitExceeded without room."""
+        """Count a request and reserve an estimate before sending; raise UsageLimitExceeded without room."""
         self._last = model, estimate
         if (ticket := await self._take_ahead(model, estimate)) is not None:
             return ticket
@@ -92,10 +92,7 @@ class UsageMeter:
     # --- ahead: in the step that stores a turn, which is made anyway -------------------------------------------------
 
     def reserve_ahead(self) -> None:
-        """Count and reserve the next request in the step about to store a turn: no step of its own is needed (F10).
-
-        The estimate is that of the last request and of the turn. A reservation without a request is released.
-        """
+        """Count and reserve the next request in the step about to store a turn, without a separate step (F10)."""
         run = self._loop.run
         is_next = run.turn is None and not run.finished and run.progress.stop is None and not run.progress.staged
         if not is_next or self._ahead is not None or self._last is None or not self._budgets:
@@ -116,14 +113,14 @@ class UsageMeter:
         self._ahead = Ticket([(self, amounts)])
 
     def release_ahead(self) -> None:
-        """Release the reservation of a request that is not sent."""
+        """Release the reservation of an unsent request."""
         ticket, self._ahead = self._ahead, None
         if ticket is not None:
             ticket.note_lost(is_free=True)
             self._loop.apply(Tallied(Tally(requests=-1)))
 
     async def _take_ahead(self, model: Any, estimate: Usage) -> Ticket | None:
-        """Return the reservation made ahead, if the store granted it and the request fits."""
+        """Return a granted reservation made ahead, if the request fits."""
         ticket, saver = self._ahead, self._loop.saver
         if ticket is None or saver is None:
             return None
@@ -192,7 +189,7 @@ class UsageMeter:
     # --- after -------------------------------------------------------------------------------------------------------
 
     def note_reply(self, usage: Usage, model: Any, failed: int, ticket: Ticket | None = None) -> None:
-        """Add the usage of a reply, without its `failed` attempts: each was counted before sending."""
+        """Add the usage of a reply without `failed` attempts: each was counted before sending."""
         # A model of a user may send several requests for a reply: only the first was counted.
         more = max(0, usage.requests - failed - 1)
         for one in self._chain():
@@ -256,7 +253,7 @@ BYTES_OF_TOKEN, OUTPUT_TOKENS, MARGIN_TOKENS = 3, 1000, 50
 
 
 def estimate_request(items: Sequence[Item], instructions: str | None, resolved: ResolvedAgent) -> Usage:
-    """Estimate the usage of a request from its size and `max_tokens`."""
+    """Estimate the usage of a request from size and `max_tokens`."""
     size = sum(len(encode_value(item)) for item in items) + len((instructions or "").encode("utf-8", "replace"))
     size += sum(len(str(getattr(tool, "params_json_schema", ""))) + 100 for tool in resolved.tools)
     tokens_in, tokens_out = size // BYTES_OF_TOKEN + 1, resolved.settings.max_tokens or OUTPUT_TOKENS
@@ -264,7 +261,7 @@ def estimate_request(items: Sequence[Item], instructions: str | None, resolved: 
 
 
 def check_budgets(saver: RunSaver[Run] | None, *, is_nested: bool) -> None:
-    """Raise UserError for a run whose session cannot keep its budgets in the run's own step."""
+    """Raise UserError if the session cannot keep budgets in the steps of the run."""
     if saver is not None and (reason := getattr(saver.store, "no_budgets", "")):
         raise UserError(f"this store keeps no budgets: {reason}", "Use a store of one server, or limits of the run.")
     if saver is None or saver.beside is None or is_nested:
@@ -276,7 +273,7 @@ def check_budgets(saver: RunSaver[Run] | None, *, is_nested: bool) -> None:
 
 
 def _of_one(usage: Usage, failed: int) -> Usage:
-    """Return a usage without its failed attempts: each had a reservation of its own."""
+    """Return a usage without failed attempts: each had a separate reservation."""
     if not failed:
         return usage
     return Usage(max(1, usage.requests - failed), usage.input_tokens, usage.input_tokens_details, usage.output_tokens)
