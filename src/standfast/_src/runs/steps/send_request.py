@@ -252,7 +252,7 @@ class RequestSender:
         )
 
     async def _send_metered(self, ticket: Ticket) -> ModelResponse:
-        """Send the request; without a reply, count the reservation as spent unless the request certainly cost nothing."""
+        """Send the request; without a reply, count the reservation as spent unless certainly nothing was charged."""
         try:
             return await self._send_in_time()
         except BaseException as error:
