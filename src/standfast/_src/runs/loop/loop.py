@@ -237,7 +237,7 @@ class Loop(SavingLoop):
             )
 
     async def _close(self, stopped: Stopped, store_s: float | None = None) -> None:
-        """Close the open turn, and store it if one of its tools has run (C8). A second cancellation does not wait.
+        """Close the open turn, and store the turn if a tool has run in it (C8). A second cancellation does not wait.
 
         The store may take `store_s` seconds, or by default as long as its own limit.
         """

@@ -1,4 +1,4 @@
-"""Reconciler: compares due effects with running ones, starts the missing ones, stops those no longer due.
+"""Reconciler: compares due effects with running effects, starts missing effects, stops effects no longer due.
 
 It uses two functions, `advance(state, event)` and `due(state)`, and does not know runs, so that it can drive any state
 with these two functions. Tripwires, cancellation and races need no code of their own: an effect that has stopped being

@@ -190,7 +190,7 @@ class RunResultBase(Generic[TState]):
 
     @Editable
     def final_output(self) -> Any:
-        """Final output of the run; None before there is one, and before it is judged and stored."""
+        """Final output of the run; None until the output is judged and stored."""
         run = self._run
         # A caller that reads an output may act on it: it must not be lost from the history afterwards.
         if not run.progress.ended or run.marks.stored < run.storable:

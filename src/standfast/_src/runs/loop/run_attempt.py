@@ -1,4 +1,4 @@
-"""One call of the runner, from its arguments to rest: acquire the resources, drive the run, release them.
+"""Call of the runner, from the arguments to rest: acquire the resources, drive the run, release the resources.
 
 Every acquired resource (the lease on a session, its history) is released at the end of every run (C14).
 """

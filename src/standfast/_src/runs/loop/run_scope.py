@@ -358,7 +358,7 @@ class RunScope:
 
     @cached_property
     def store(self) -> RunStore | None:
-        """Store of this run: the one in the settings, the one the run was loaded from, or the session's own."""
+        """Store of the run: from the settings, from loading the run, or the session's own."""
         config, resumed = self.config, self.arguments.resumed
         if config.save == "never":
             return None
@@ -396,9 +396,7 @@ class RunScope:
     # --- items -------------------------------------------------------------------------------------------------------
 
     def remember(self, item: Item, original: object = _MISSING, native: object = _MISSING) -> None:
-        """Keep the typed object or the native value beside its JSON. The item is held too, so that its `id()` stays
-        unique.
-        """
+        """Keep the typed object or the native value beside the JSON, and the item, so that the item's `id()` stays unique."""
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:
@@ -406,7 +404,7 @@ class RunScope:
             self._originals[id(item)] = (item, original, native)
 
     def original(self, item: Item) -> Any:
-        """Return the model's object for this item, if this process has it; else the item, readable like an object."""
+        """Return the model's object for the item, if this process has it; else the item, readable like an object."""
         _, original, _ = self._originals.get(id(item), (None, _MISSING, _MISSING))
         return readable(item if original is _MISSING else original)
 

@@ -56,7 +56,7 @@ from standfast._src.sessions.rules.leases import OpenRun
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Run opened for its loop, and its saver."""
+    """Opened run, and the saver of the run."""
 
     run: Run
     saver: RunSaver[Run] | None = None
@@ -90,7 +90,7 @@ async def open_new(scope: RunScope, fresh: Run) -> Opened:
 
 
 def _refuse_other_store(scope: RunScope) -> None:
-    """Raise UserError where a new run would be saved apart from a session that can keep it in the same step (C12).
+    """Raise UserError if a new run would be saved apart from a session able to keep the run in the same step (C12).
 
     Nested runs inherit their settings, and are kept in another store only where that can be done in one step.
     """
@@ -162,7 +162,7 @@ def _has_no_worker(scope: RunScope) -> bool:
 
 
 async def _open_earlier(scope: RunScope, fresh: Run) -> Opened | None:
-    """Open an earlier run of the same id from its saved state or, without one, from its items in the session (C12)."""
+    """Open an earlier run of the same id from the saved state or, without a state, from the session's items (C12)."""
     run_id, session = fresh.spec.run_id, scope.session
     saved = await scope.store.load_run(run_id) if scope.store is not None else None
     if saved is not None and not has_ended(saved):
@@ -332,7 +332,7 @@ async def _claim(scope: RunScope, run: Run, revision: int, *, adds_usage: bool =
 
 
 def _had_no_reply(scope: RunScope, run: Run) -> bool:
-    """Return True if the run's server has never replied to it, so that it enters the conversation as a new run."""
+    """Return True if the server has never replied to the run: the run then enters the conversation as a new run."""
     return scope.arguments.moved is None and not run.marks.acknowledged and run.turn is None
 
 
@@ -382,7 +382,7 @@ async def open_finished(scope: RunScope, saved: SavedRun) -> Opened:
 
 
 async def _add_kept_usage(scope: RunScope, run_id: str) -> Sequence[RequestCost]:
-    """Count the earlier cost of the run into its usage, if its session has kept the cost (B15)."""
+    """Count the earlier cost of the run into the run's usage, if the session has kept the cost (B15)."""
     assert scope.session is not None  # the caller has read the run from it
     for one in await scope.session.usage():
         if one.run_id == run_id:

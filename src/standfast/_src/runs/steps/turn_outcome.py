@@ -203,7 +203,7 @@ async def _handled_or_raised(scope: RunScope, run: Run, kind: HandledKind, error
 
 
 async def _call_error_handler(scope: RunScope, run: Run, kind: HandledKind, error: HandledError) -> Final | None:
-    """Return the output of the user's handler for this error; None without a handler, or if it declines."""
+    """Return the output of the user's handler for the error; None without a handler, or if the handler declines."""
     handler = (scope.arguments.error_handlers or {}).get(kind)
     if handler is None:
         return None
