@@ -396,7 +396,7 @@ class RunScope:
     # --- items -------------------------------------------------------------------------------------------------------
 
     def remember(self, item: Item, original: object = _MISSING, native: object = _MISSING) -> None:
-        """Keep the typed object or the native value beside the JSON, and the item, so that the item's `id()` stays unique."""
+        """Keep the typed object or the native value beside the JSON, and the item: the item's `id()` stays unique."""
         if original is item:
             original = _MISSING
         if original is not _MISSING or native is not _MISSING:

@@ -204,7 +204,7 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
 
     @property
     def _is_only_its_parents(self) -> bool:
-        """True if the run ended inside a call, and the server's conversation has all items: only its parent needs the end."""
+        """True if the run ended inside a call with all items on the server: only the parent run needs the end."""
         run = self.state
         is_on_server = run.spec.owner.kind == "conversation"
         return self._moved is not None and is_on_server and run.is_closed and not run.is_left_owing

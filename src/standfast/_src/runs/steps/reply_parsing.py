@@ -157,7 +157,7 @@ class Reply:
         return kind, handoff or tool
 
     def _is_repeated(self, call_id: str, digest: str) -> bool:
-        """Return True if the reply or an earlier reply has the call already; raise for a different call of the same id."""
+        """Return True if the reply or an earlier one has the call already; raise for a different call of that id."""
         # Outputs are matched to calls by id alone, here and at every provider: one id for two calls would answer both.
         earlier = self._seen.get(call_id, self.known.get(call_id))
         if earlier is not None and earlier != digest:
