@@ -36,15 +36,15 @@ PART_A: tuple[Clause, ...] = (
         "`add_items` keeps the batch's order and is all or nothing: no reader, in this process or another, ever "
         "sees part of a batch. A batch includes every index and metadata row needed to read it.",
     ),
-    Clause(
+    Clause.group(
         "A6",
         "refused writes",
-        "A batch the store refused or never received (not JSON, larger than "
-        "`SessionSettings.max_item_bytes`, full disk, no connection) leaves earlier history "
-        "as it was and raises; nothing of it appears later. If the request may have been taken, the error is "
-        "`OutcomeUnknownError`: the batch is there whole or not at all, and repeating it under B1 is safe. "
-        "`add_items` of our stores, like every write that can lose its answer, carries something by which a "
-        "repeat is known and is repeated until the deadline.",
+        "A batch the store refused or never received (not JSON, larger than `SessionSettings.max_item_bytes`, full "
+        "disk, no connection) leaves earlier history as it was and raises; nothing of it appears later.",
+        "If the request may have been taken, the error is `OutcomeUnknownError`: the batch is there whole or not at "
+        "all, and repeating it under B1 is safe.",
+        "`add_items` of our stores, like every write that can lose its answer, carries something by which a repeat is "
+        "known and is repeated until the deadline.",
     ),
     Clause(
         "A7",

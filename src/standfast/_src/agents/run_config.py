@@ -159,7 +159,7 @@ class RunConfig:
         messages: Whether this run hears messages sent to its conversation meanwhile (F2).
         unfinished: Policy of a new run towards another run of the conversation that has not ended (C15).
         limits: Upper bounds of the run in requests, tokens, tool calls and money (F9).
-        budgets: Budgets shared with other runs and processes (F10); None: the budgets of the saved run, if any.
+        budgets: Budgets shared with other runs (F10). None: the budgets of the saved run, if any.
         price: Gives the cost of a usage of a model in US dollars, for limits in money; None: by `genai-prices`.
         lease_ttl_s: Seconds for which the session stays leased after a crash of this process; renewed while it lives.
         lease_wait_s: Seconds to wait for another run's session: longer than the lease of a crashed one lives.

@@ -103,7 +103,7 @@ async def test_tables_of_a_newer_release_are_left_alone(schema: str) -> None:
 
 async def test_tables_can_be_made_by_somebody_else(schema: str) -> None:
     options: dict[str, Any] = {"url": servers.postgres_url(), "schema": schema, "create_tables": False}
-    early = PostgresSession("c", timeout_s=3, **options)
+    early = PostgresSession("c", timeout_s=8, **options)  # the deadline is when the error comes
     with pytest.raises(StoreUnavailableError, match="schema_sql"):
         await early.add_items([message("x")])
     early.close()

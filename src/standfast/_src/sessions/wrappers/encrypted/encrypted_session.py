@@ -7,6 +7,7 @@ wrapped session is called, so no method can bypass the sealing.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Coroutine, Hashable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -222,6 +223,10 @@ class EncryptedSession(StoredSession):
 
     def _is_gone(self, process: str) -> bool:
         return self.underlying_session._is_gone(process)
+
+
+# `__new__` only chooses the class: editors and `inspect` show the arguments that are documented.
+vars(EncryptedSession.__new__)["__signature__"] = inspect.signature(EncryptedSession.__init__)
 
 
 def _make_records(ring: KeyRing, ttl: float | None, reads_sdk_data: bool, unreadable: Unreadable) -> Records:
