@@ -15,8 +15,10 @@ from hypothesis import given, settings, strategies as st
 from openai import AsyncOpenAI, AsyncStream
 from openai.types.responses import ResponseStreamEvent
 
+from standfast import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner
 from standfast._src.models.providers import event_stream
 from standfast._src.models.providers.event_stream import Blocks, events_of
+from standfast.testing.loopback import LoopbackServer
 
 Event = dict[str, Any]
 
@@ -394,3 +396,30 @@ def test_any_cut_gives_the_same_data(lines: list[str], data: Any) -> None:
         found += blocks.feed(rest[:size])
         rest = rest[size:]
     assert found == whole
+
+
+class ClosedWithoutCoroutine(Wrapped):
+    """OpenTelemetry's wrapper of a chat stream closes without a coroutine."""
+
+    def close(self) -> None:
+        self._seen.append("closed")
+
+
+@pytest.mark.parametrize("kind", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
+async def test_a_wrapper_may_close_its_stream_without_a_coroutine(kind: Any) -> None:
+    seen: list[Any] = []
+    async with LoopbackServer(["hello"]) as server, server.client() as client:
+        for api in (client.responses, client.chat.completions):
+            api.create = returning_wrapped(api.create, seen)
+        result = Runner.run_streamed(Agent(name="A", model=kind("any-model", client)), "hi")
+        assert [event async for event in result.stream_events()]
+        assert (result.final_output, seen[-1]) == ("hello", "closed")
+        await seen[0].close()
+
+
+def returning_wrapped(create: Callable[..., Awaitable[Any]], seen: list[Any]) -> Callable[..., Awaitable[Any]]:
+    async def wrapped(*args: Any, **options: Any) -> Any:
+        seen.append(stream := await create(*args, **options))
+        return ClosedWithoutCoroutine(stream, seen)
+
+    return wrapped

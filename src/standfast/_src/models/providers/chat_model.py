@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 from uuid import uuid4
 
+from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ModelReplyError
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
@@ -74,7 +75,7 @@ class OpenAIChatCompletionsModel(OpenAIModel):
             for event in assembly.finish():
                 yield to_typed(event)
         finally:
-            await stream.close()
+            await maybe_await(stream.close())  # a wrapper of an instrumentation may close without a coroutine
 
 
 async def _chunks(stream: AsyncIterable[object], assembly: ChatStream) -> AsyncIterator[object]:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from standfast._src.base.aio import maybe_await
 from standfast._src.base.errors import ModelReplyError
 from standfast._src.base.json_values import Item
 from standfast._src.base.type_names import describe_type
@@ -91,7 +92,7 @@ class OpenAIResponsesModel(OpenAIModel):
             async for event in watch.events():
                 yield event
         finally:
-            await stream.close()
+            await maybe_await(stream.close())  # a wrapper of an instrumentation may close without a coroutine
 
     def _model_for(self, prompt: Any | None) -> str | None:
         # A prompt names a model of its own; the default of this process must not override it.
