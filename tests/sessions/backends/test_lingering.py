@@ -245,6 +245,41 @@ def test_a_child_does_not_use_what_lingered_in_its_parent(tmp_path: Path) -> Non
     assert done.stdout == "12 3\n", done.stderr
 
 
+FINALIZED = """
+    import sys, threading, time
+    from standfast import SQLiteSession
+    from standfast._src.sessions.client.lingering import LINGERING
+
+    def opened(name):
+        session = SQLiteSession("s", f"{sys.argv[1]}/{name}.db")
+        session._engine()
+        return session
+
+    session, examined = opened("one"), threading.Event()
+
+    class Engine:
+        def has_lost_store(self):
+            return False
+
+        def prepare_for_end(self):  # what garbage collection does while the engines are examined
+            examined.set()
+            time.sleep(0.3)  # the other thread opens its session now
+            session.close()
+
+    LINGERING.use(Engine(), 3_600)
+    examined.wait()
+    opened("two").close()
+    print("both are closed", flush=True)
+"""
+
+
+def test_a_session_that_garbage_collection_closes_while_engines_are_examined_stops_nobody(tmp_path: Path) -> None:
+    """An object of the application may close its session in `__del__`, which runs in any thread (A19, A22)."""
+    command = [sys.executable, "-c", textwrap.dedent(FINALIZED), str(tmp_path)]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == "both are closed\n", done.stderr
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

@@ -80,7 +80,10 @@ class Lingering:
     def __init__(self) -> None:
         self.thread: threading.Thread | None = None
         self.inbox: SimpleQueue[tuple[int, Any, float]] = SimpleQueue()
-        self._lock = threading.Lock()
+        # SQLite's registry of engines uses this lock too, and it is reentrant: garbage collection in here may close a
+        # session object of the application, which takes the lock of the registry. With a lock each, this thread and one
+        # that opens a session would wait for each other.
+        self.lock = threading.RLock()
         self._use_counts: dict[int, int] = {}
         self._kept: dict[int, _Kept] = {}  # the oldest is first
         self._of_parent: list[Any] = []
@@ -88,7 +91,7 @@ class Lingering:
     def use(self, engine: E, linger_s: float) -> EngineUse[E]:
         """Begin to use an engine. The caller holds the lock of the engine's registry."""
         dropped: list[Any] = []
-        with self._lock:
+        with self.lock:
             dropped, self._of_parent = self._of_parent, dropped
             self._drain(dropped)
             self._use_counts[id(engine)] = self._use_counts.get(id(engine), 0) + 1
@@ -101,14 +104,14 @@ class Lingering:
     def engines(self) -> list[Any]:
         """List the lingering engines."""
         dropped: list[Any] = []
-        with self._lock:
+        with self.lock:
             self._drain(dropped)
             return [kept.engine for kept in self._kept.values()]
 
     def take(self, engine: Engine) -> bool:
         """Release an engine; return True if the engine lingered. The caller holds the lock of the registry."""
         dropped: list[Any] = []
-        with self._lock:
+        with self.lock:
             self._drain(dropped)
             return self._kept.pop(id(engine), None) is not None
 
@@ -119,7 +122,7 @@ class Lingering:
 
     def forget_parent(self) -> None:
         """Reset in a child of `os.fork`: an engine lingering in the parent is never used by the child."""
-        self._lock, self.thread, self.inbox = threading.Lock(), None, SimpleQueue()
+        self.thread, self.inbox = None, SimpleQueue()
         # Kept until the next use: other hooks of this fork need these engines too.
         self._of_parent += [kept.engine for kept in self._kept.values()]
         self._kept.clear()
@@ -155,7 +158,7 @@ class Lingering:
             del ended
             while self._look():
                 time.sleep(TICK_S)
-            with self._lock:
+            with self.lock:
                 if self.thread is not threading.current_thread():
                     return
                 if not self._use_counts and not self._kept and inbox.empty():
@@ -171,11 +174,11 @@ class Lingering:
                     engine.end_lingering()
             except Exception:
                 _log.exception("an engine that lingers could not be ended early")
-        with self._lock:
+        with self.lock:
             self._drain(dropped)
             now = time.monotonic()
             self._let_go([number for number, kept in self._kept.items() if kept.until <= now], dropped)
-            for kept in self._kept.values():
+            for kept in list(self._kept.values()):
                 # Not at its first sight: the next session object of a busy service comes within this time, and a
                 # checkpoint for each request would cost more than the turn.
                 kept.ticks += 1
@@ -192,5 +195,16 @@ def checked_linger(linger_s: object) -> float:
     return check_seconds("linger_s", linger_s)
 
 
+def _let_go() -> None:
+    with contextlib.suppress(RuntimeError):  # it was never taken: Ctrl-C came before
+        LINGERING.lock.release()
+
+
+def _after_fork_in_child() -> None:
+    LINGERING.forget_parent()
+    _let_go()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=LINGERING.forget_parent)
+    # Held over the fork: the thread that examines the engines is not in the child, and must not leave it taken there.
+    os.register_at_fork(before=LINGERING.lock.acquire, after_in_parent=_let_go, after_in_child=_after_fork_in_child)

@@ -159,7 +159,7 @@ def _end_lost_engines() -> None:
 
 # --- the engines of this process ------------------------------------------------------------------------------
 
-registry_lock = threading.RLock()  # also orders how session objects find their engine; os.fork waits for it
+registry_lock = LINGERING.lock  # also orders how session objects find their engine; os.fork waits for it
 _engines: weakref.WeakValueDictionary[str, FileEngine] = weakref.WeakValueDictionary()
 _all_threads: weakref.WeakSet[CommitThread] = weakref.WeakSet()
 
