@@ -213,3 +213,34 @@ async def test_pending_approvals_are_dropped_and_empty_unless_a_record_keeps_the
         is_kept = isinstance(memory, InMemorySession)
         assert ("call_dropped" in kinds) == (not is_kept)
         assert bool(session.pending_approvals) == is_kept
+
+
+class _Lease:
+    """The lease of a session of another package, whose server is gone when it is given back."""
+
+    def __init__(self, lease: Any) -> None:
+        self._lease = lease
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lease, name)
+
+    async def release(self) -> None:
+        await self._lease.release()
+        raise ConnectionResetError("the server has gone")
+
+
+class _OtherPackage(InMemorySession):
+    async def lease(self, *args: Any, **options: Any) -> Any:
+        return _Lease(await super().lease(*args, **options))
+
+
+async def test_a_session_that_fails_at_the_end_does_not_keep_the_connection_open():
+    """E2: an error of the session, of any kind, is raised when everything else is released."""
+    async with no_leaks(), LoopbackRealtimeServer(answer) as server:
+        session = await opened(server, memory=_OtherPackage("s"))
+        with pytest.raises(ConnectionResetError):
+            await session.close()
+        assert session.state == "closed"
+        async with asyncio.timeout(30):
+            while server.connection_count:
+                await asyncio.sleep(0.01)

@@ -83,7 +83,10 @@ class SessionCloser:
         failure = self._failure()
         # A call that only lost its connection is not hung up: the process that takes it over continues it.
         hang_up = self.hangs_up and not isinstance(failure, ConnectionLostError)
-        problem = await self._keeping.end(failure, hang_up=hang_up)
+        try:
+            problem = await self._keeping.end(failure, hang_up=hang_up)
+        except BaseException as error:  # of a session of another package: the connection is closed all the same
+            problem = error
         if problem is not None:
             problems.append(problem)
         hands.end_waiting(problem)
