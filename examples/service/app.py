@@ -38,14 +38,15 @@ from standfast import (
     StoreUnavailableError,
 )
 
-Name = Annotated[str, Path(pattern=r"^[\w.@-]{1,200}$")]
+NAME = r"^[A-Za-z0-9_.@-]{1,200}$"  # not \w, which is every letter of Unicode
+Name = Annotated[str, Path(pattern=NAME)]
 """Ids of conversations and runs: what needs no quoting in an address or a header."""
 
 
 class Message(BaseModel):
     """What somebody says. The id is the client's: sent again, it is the same message."""
 
-    id: str = Field(pattern=r"^[\w.@-]{1,200}$")
+    id: str = Field(pattern=NAME)
     text: str = Field(min_length=1, max_length=100_000)
 
 

@@ -63,11 +63,22 @@ def signature(secret: str, message_id: str, at: str, body: bytes) -> str:
 
 
 def message_id_of(run_id: str, call_id: str) -> str:
-    """The `webhook-id` of a question. A call's id is the model's word: one that no header can hold is hashed."""
+    """The `webhook-id` of a question. A call's id is the model's word: one that no header can hold is hashed.
+
+    So is a run's id: another program with the same store may have made the run.
+    """
     plain = f"{run_id} {call_id}"
-    if plain.isascii() and plain.isprintable() and len(plain) <= ID_LENGTH_MAX:
+    if _fits_header(plain):
         return plain
-    return f"{run_id} sha256:{hashlib.sha256(call_id.encode(errors='surrogatepass')).hexdigest()}"
+    return f"{run_id if _fits_header(run_id) else _hashed(run_id)} {_hashed(call_id)}"
+
+
+def _fits_header(text: str) -> bool:
+    return text.isascii() and text.isprintable() and len(text) <= ID_LENGTH_MAX
+
+
+def _hashed(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def signed(secret: str, message_id: str, body: bytes) -> dict[str, str]:

@@ -49,6 +49,7 @@ def test_every_refusal_says_what_happened_and_what_to_do(service: Service):
         (422, "/conversations/a%20b/messages", {"id": "m2", "text": "a"}),
         (422, "/conversations/ada/messages", {"id": "m2"}),
         (422, "/conversations/ada/messages", {"id": "with space", "text": "a"}),
+        (422, "/conversations/ada/messages", {"id": "\u0436", "text": "a"}),  # no header can hold it
         (422, "/conversations/ada?before=nonsense&limit=0", None),
         (404, "/runs/none/decisions", {"call": "ask1", "approve": True, "arguments": "{}", "by": "ann"}),
         (409, "/runs/m1/decisions", {"call": "other", "approve": True, "arguments": "{}", "by": "ann"}),

@@ -213,6 +213,33 @@ async def test_a_call_id_that_no_header_can_hold_keeps_no_call_from_being_asked_
     assert len({headers["webhook-id"] for headers, _ in desk.heard}) == len(ids)
 
 
+async def test_a_run_id_that_no_header_can_hold_keeps_no_call_from_being_asked_about(tmp_path: Path):
+    """Other programs with this store choose ids, too: one that is not Latin-1 raised in every pass."""
+    ids = ["m1", "\u0436", "m\r\nX-Forged: y", "\xe9", "n" * 3000, "m2"]
+
+    @function_tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    for number, run_id in enumerate(ids):
+        model = ScriptedModel([[function_call("pay", {}, call_id="c")]])
+        session, config = SQLiteSession(f"s{number}", tmp_path / "talks.db"), RunConfig(run_id=run_id)
+        await Runner.run(Agent(name="Clerk", tools=[pay], model=model), "Pay.", session=session, run_config=config)
+    desk = Desk()
+    async with open_store(tmp_path / "talks.db") as store:
+        with served(desk) as url:
+            for _ in range(2):
+                hooks = Hooks(store, url, SECRET)
+                await hooks.tell()
+                await hooks.close()
+    for headers, body in desk.heard:
+        check_signature(SECRET, headers, body)
+        assert "x-forged" not in headers
+    assert sorted(json.loads(body)["run"] for _, body in desk.heard) == sorted(ids)
+    assert len({headers["webhook-id"] for headers, _ in desk.heard}) == len(ids)
+
+
 @pytest.mark.parametrize("url", ["ftp://ann:hidden@host/", "ann:hidden@host", "http://:hidden@/", "http:///hidden"])
 def test_an_address_that_is_none_is_refused_without_being_quoted(url: str):
     with pytest.raises(InvalidSettingError, match="SERVICE_HOOK_URL") as caught:
