@@ -82,28 +82,29 @@ def item_view(item: object) -> View:
 
 def _view(item: dict[str, Any]) -> View:
     kind, role = item.get("type", "message"), item.get("role")
-    if kind == "message" or role:
-        name = role if isinstance(role, str) else "assistant"
-        known = name if name in ROLES else "other"
-        text = words(item.get("content"))
+    if kind == "message" and isinstance(role, str):
+        known = role if role in ROLES else "other"
+        text = _joined(words(item.get("content")), _rest(item, "role", "content"))
         laid = indent_json(text)
         form = "markdown" if laid == text else "json"
-        return {"kind": "said", "role": known, "title": safe(name), "text": laid, "form": form}
-    if not isinstance(kind, str):
+        return {"kind": "said", "role": known, "title": safe(role), "text": laid, "form": form}
+    if not isinstance(kind, str) or kind == "message":
         return _other("an item of no known type", item)
     call_id = item.get("call_id") if isinstance(item.get("call_id"), str) else None
     if kind.endswith("_output"):
         text = indent_json(output) if isinstance(output := item.get("output"), str) else words(output)
+        text = _joined(text, _rest(item, "output"))
         return {"kind": "output", "title": "output", "text": text, "call": call_id, "failed": failure_in(item)}
     if kind.endswith("_call"):
-        given = item.get("arguments", item.get("input"))
+        field = "arguments" if "arguments" in item else "input"
+        given, called = item.get(field), item.get("name")
+        is_named = isinstance(called, str)
         text = given if isinstance(given, str) else _json(given) if given is not None else ""
-        called = item.get("name")
-        title = safe(f"{called if isinstance(called, str) else kind}  {text[:TITLE_MAX]}")
-        laid, failed = indent_json(text), failure_in(item)
+        title = safe(f"{called if is_named else kind}  {text[:TITLE_MAX]}")
+        laid, failed = _joined(indent_json(text), _rest(item, field, *(["name"] if is_named else []))), failure_in(item)
         return {"kind": "folded", "title": title, "text": laid, "call": call_id, "failed": failed}
     if kind == "reasoning":
-        said = words(item.get("summary"))
+        said = _joined(words(item.get("summary")), words(item.get("content")), _rest(item, "summary", "content"))
         return {"kind": "folded", "title": "reasoning", "text": said or "(not shown by the provider)"}
     return _other(kind, item)
 
@@ -165,11 +166,31 @@ def words(content: object) -> str:
 def _part(part: object) -> str:
     if not isinstance(part, dict):
         return escape_text(_json(part))
-    for name in ("text", "transcript", "refusal"):
-        if isinstance(part.get(name), str):
-            return escape_text(part[name])
     kind = part.get("type")
-    return f"[{safe(kind)}]" if isinstance(kind, str) else escape_text(_json(part))
+    texts = [name for name in ("text", "transcript", "refusal") if isinstance(part.get(name), str)]
+    is_media = isinstance(kind, str) and kind in MEDIA
+    if not texts and not is_media:
+        return escape_text(_json(part))
+    said = [escape_text(part[name]) for name in texts] or [f"[{kind}]"]
+    return _joined(*said, _rest(part, *texts, *(MEDIA_FIELDS if is_media else ())))
+
+
+QUIET = frozenset(
+    ("type", "id", "call_id", "status", "phase", "annotations", "logprobs", "encrypted_content", "provider_data")
+)
+"""What says nothing to a reader. Every other field is shown, so that none hides behind those that are known."""
+MEDIA = ("input_image", "input_file", "input_audio", "output_audio", "audio", "image")
+MEDIA_FIELDS = ("image_url", "file_url", "file_data", "file_id", "filename", "audio", "data", "format", "detail")
+
+
+def _rest(value: dict[str, Any], *shown: str) -> str:
+    """Return the fields that were not shown as JSON, or an empty text."""
+    rest = {name: one for name, one in value.items() if name not in shown and name not in QUIET and one is not None}
+    return escape_text(_json(rest)) if rest else ""
+
+
+def _joined(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
 
 
 def _json(value: object) -> str:
