@@ -163,7 +163,7 @@ class SessionWrapper(SessionABC):
         given: dict[str, Any] = {} if costs is None else {"costs": costs}
         given |= {"nested": nested} if nested else {}
         given |= {"heard": heard} if heard else {}
-        waiting: Coroutine[Any, Any, Recorded] = require(self.underlying_session, "record").record(
+        waiting: Coroutine[Any, Any, Recorded] = self._require("record").record(
             items=items, writer=writer, start=start, digests=digests, run=run, lease=lease, release=release,
             detached=detached, **given,
         )  # fmt: skip
@@ -183,7 +183,7 @@ class SessionWrapper(SessionABC):
 
     async def restore(self, generation_id: str, *, expect: Head | None = None, by: str | None = None) -> Head:
         """Put a generation back in place of its replacement, which becomes a generation itself (B4)."""
-        restoring = require(self.underlying_session, "replace").restore
+        restoring = self._require("replace").restore
         head: Head = await restoring(generation_id, expect=expect, **_who(restoring, by))
         return head
 
@@ -200,13 +200,13 @@ class SessionWrapper(SessionABC):
         by: str | None = None,
     ) -> Any:
         """Make session `new_id` in the same store continue from that position; the two never meet again (B6)."""
-        forking = require(self.underlying_session, "fork").fork
+        forking = self._require("fork").fork
         given: dict[str, Any] = {} if recode is None else {"recode": recode}
         return self._rewrap(await forking(new_id, at=at, **given, **_who(forking, by)))
 
     async def lease(self, *, ttl_s: float, wait_s: float, holder: str = "") -> Lease:
         """Acquire the lease, waiting at most `wait_s` for the holder to release it (B7)."""
-        leasing = require(self.underlying_session, "lease").lease
+        leasing = self._require("lease").lease
         given = {"holder": holder} if holder and has_parameter(leasing, "holder") else {}
         lease: Lease = await leasing(ttl_s=ttl_s, wait_s=wait_s, **given)
         return lease
@@ -237,34 +237,32 @@ class SessionWrapper(SessionABC):
 
     async def records(self, *, before: str | None = None, after: str | None = None, limit: int = 50) -> RecordPage:
         """Return the records before a cursor, or after one; with neither, the latest (B11)."""
-        page: RecordPage = await require(self.underlying_session, "records").records(
-            before=before, after=after, limit=limit
-        )
+        page: RecordPage = await self._require("records").records(before=before, after=after, limit=limit)
         return page
 
     def watch(self, *, after: str | None = None, poll_s: float = 0.25) -> AsyncIterator[Record]:
         """Yield each record after a cursor as it is written (B12)."""
-        found: AsyncIterator[Record] = require(self.underlying_session, "watch").watch(after=after, poll_s=poll_s)
+        found: AsyncIterator[Record] = self._require("watch").watch(after=after, poll_s=poll_s)
         return found
 
     async def search(self, text: str, *, after: str | None = None, limit: int = 50) -> SearchPage:
         """Return the newest records that contain these words (B13)."""
-        page: SearchPage = await require(self.underlying_session, "search").search(text, after=after, limit=limit)
+        page: SearchPage = await self._require("search").search(text, after=after, limit=limit)
         return page
 
     async def holder(self) -> Holder | None:
         """Return the holder of the wrapped session's lease (B14)."""
-        found: Holder | None = await require(self.underlying_session, "holder").holder()
+        found: Holder | None = await self._require("holder").holder()
         return found
 
     async def origin(self) -> Origin | None:
         """Return the session and position the wrapped session was forked from (B14)."""
-        found: Origin | None = await require(self.underlying_session, "origin").origin()
+        found: Origin | None = await self._require("origin").origin()
         return found
 
     async def usage(self) -> list[RunUsage]:
         """Return the cost of each run (B15)."""
-        found: list[RunUsage] = await require(self.underlying_session, "usage").usage()
+        found: list[RunUsage] = await self._require("usage").usage()
         return found
 
     async def send(
@@ -278,32 +276,36 @@ class SessionWrapper(SessionABC):
         max_turns: int | None = 10,
     ) -> Receipt:
         """Send a message to the wrapped session's conversation (F1)."""
-        receipt: Receipt = await require(self.underlying_session, "send").send(
+        receipt: Receipt = await self._require("send").send(
             message, agent=agent, message_id=message_id, when_busy=when_busy, by=by, max_turns=max_turns
         )
         return receipt
 
     async def receipt(self, message_id: str) -> Receipt | None:
         """Return the receipt of a message to the wrapped session; None for an unknown id (F1)."""
-        receipt: Receipt | None = await require(self.underlying_session, "send").receipt(message_id)
+        receipt: Receipt | None = await self._require("send").receipt(message_id)
         return receipt
 
     async def waiting_messages(self) -> list[WaitingMessage]:
         """List the waiting messages of the wrapped session (F1)."""
-        found: list[WaitingMessage] = await require(self.underlying_session, "send").waiting_messages()
+        found: list[WaitingMessage] = await self._require("send").waiting_messages()
         return found
 
     def run_store(self) -> RunStore:
         """Return the run store of the wrapped session."""
-        store: RunStore = require(self.underlying_session, "runs").run_store()
+        store: RunStore = self._require("runs").run_store()
         return store
 
     # --- inside ------------------------------------------------------------------------------
 
     def _able(self, ability: Ability) -> _Able:
         """Return the wrapped session; raises if the ability is missing."""
-        able: _Able = require(self.underlying_session, ability)
+        able: _Able = self._require(ability)
         return able
+
+    def _require(self, ability: Ability) -> Any:
+        """Return the wrapped session; raises if the ability is missing. Every ability is used through this method."""
+        return require(self.underlying_session, ability)
 
     def _rewrap(self, session: Session) -> SessionWrapper:
         """Wrap another session in the same way, for a fork of the wrapped one."""

@@ -69,8 +69,15 @@ class EncryptedSession(StoredSession):
 
     declared_abilities: ClassVar[frozenset[str]] = ALL_ABILITIES
 
-    def __new__(cls, session_id: str, underlying_session: Session, *given: Any, **options: Any) -> Any:
-        """Make the fitting session: around a plain session a plain one, and for a compacting session its new inside."""
+    def __new__(
+        cls, session_id: str = "", underlying_session: Session | None = None, *given: Any, **options: Any
+    ) -> Any:
+        """Make the fitting session: around a plain session a plain one, and for a compacting session its new inside.
+
+        A subclass has a constructor of its own, and methods that neither of the two would have.
+        """
+        if cls is not EncryptedSession or underlying_session is None:  # without one: copied or unpickled
+            return super().__new__(cls)
         if isinstance(underlying_session, SessionWrapper) and hasattr(underlying_session, "run_compaction"):
             return underlying_session._rewrap(cls(session_id, underlying_session.underlying_session, *given, **options))
         if isinstance(underlying_session, StoredSession | EncryptedPlainSession) or not _has_history(
@@ -255,6 +262,7 @@ def _make_plain(
     ring = KeyRing.of(encryption_key, keys, current, tenant, None)
     records = _make_records(ring, _positive("ttl", ttl), reads_sdk_data, unreadable)
     budget = _positive("max_scan_items", max_scan_items)
+    _check_same_id(session_id, underlying_session)
     return EncryptedPlainSession(check_session_id(session_id), underlying_session, records, budget)
 
 
@@ -272,11 +280,19 @@ def _checked_session(session_id: str, session: object) -> StoredSession:
             f"{describe_type(session)} cannot be sealed",
             "Wrap a session of standfast (SQLiteSession, RedisSession, ...), or any object with a session's methods.",
         )
-    if session.session_id != session_id:
-        raise InvalidSettingError(
-            f"session {session_id!r} would seal records of session {session.session_id!r}", "Give both the same id."
-        )
+    _check_same_id(session_id, session)
     return session
+
+
+def _check_same_id(session_id: str, session: object) -> None:
+    try:
+        inner = getattr(session, "session_id", None)
+    except ValueError:  # one of the program's own may have none before its first use
+        return
+    if isinstance(inner, str) and inner != session_id:
+        raise InvalidSettingError(
+            f"session {session_id!r} would seal records of session {inner!r}", "Give both the same id."
+        )
 
 
 def _positive(setting: str, value: float | None) -> float | None:

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
 from standfast._src.base.errors import ReadBudgetError, SealBrokenError
 from standfast._src.base.json_values import Item, encode
 from standfast._src.sessions.client.session_wrapper import ContextForSession, SessionWrapper
-from standfast._src.sessions.protocol import NO_LIMIT, Session, effective_limit
+from standfast._src.sessions.protocol import NO_LIMIT, Ability, Session, effective_limit, require
 from standfast._src.sessions.signatures import has_parameter
 from standfast._src.sessions.storage import Name
-from standfast._src.sessions.wrappers.encrypted.sealed_records import END, MIDDLE, START, Records, authors_of, fault_in
+from standfast._src.sessions.wrappers.encrypted.sealed_records import (
+    END,
+    MIDDLE,
+    START,
+    Opened,
+    Records,
+    authors_of,
+    fault_in,
+    wrong,
+)
 
 
 class EncryptedPlainSession(SessionWrapper):
     """Result of `EncryptedSession(...)` around a plain session: sealed items, and no abilities.
 
-    A record under a missing or another key raises SealKeyError or SealBrokenError. Altered records are left out.
+    A missing key, or a key that opens nothing, raises SealKeyError. Altered records are left out.
     """
 
     declared_abilities: ClassVar[frozenset[str]] = frozenset()
@@ -46,7 +56,7 @@ class EncryptedPlainSession(SessionWrapper):
         asked = self._within_budget(wanted)
         while True:
             stored = await self._fetch(asked, wrapper)
-            items = [item for item in self._open(stored) if item is not None]
+            items = [item for item in _items_in(await self._read(stored, wrapper)) if item is not None]
             if asked is None or len(stored) < asked or (wanted is not None and len(items) >= wanted):
                 return items if wanted is None else items[-wanted:]
             if self.max_scan_items is not None and asked >= self.max_scan_items:
@@ -58,6 +68,7 @@ class EncryptedPlainSession(SessionWrapper):
 
     async def add_items(self, items: list[Item], *, wrapper: ContextForSession = None) -> None:
         """Seal a batch and append the sealed items with one call of the wrapped session."""
+        await self._check_key(wrapper)
         rows = zip([encode(item) for item in items], authors_of([None] * len(items)), strict=True)
         sealed = [json.loads(row) for row in self._records.sealed_rows(self._name, rows)]
         await super().add_items(sealed, wrapper=wrapper)
@@ -68,15 +79,20 @@ class EncryptedPlainSession(SessionWrapper):
             newest = await self._fetch(1, wrapper)
             if not newest:
                 return None
-            if self._open(newest) == [None] and fault_in(self._read(newest)[0] or b"")[0]:
+            if fault_in((await self._read(newest, wrapper))[0] or b"")[0]:
                 raise SealBrokenError(
                     f"the newest record of session {self.session_id!r} does not open, and stays",
                     "Give the key of the record, or remove the record from the wrapped session.",
                 )
             popped = await super().pop_item(wrapper=wrapper)
-            item = self._open([popped])[0] if popped is not None else None
+            item = _items_in(await self._read([popped], wrapper))[0] if popped is not None else None
             if item is not None or popped is None:
                 return item
+
+    async def clear_session(self, *, wrapper: ContextForSession = None) -> None:
+        """Remove everything stored for this session id. Raises SealKeyError, with nothing changed, for a wrong key."""
+        await self._check_key(wrapper)
+        await super().clear_session(wrapper=wrapper)
 
     async def _fetch(self, limit: int | None, wrapper: ContextForSession) -> list[Item]:
         """Return the latest stored records; without a limit all records, despite a default limit."""
@@ -89,17 +105,44 @@ class EncryptedPlainSession(SessionWrapper):
             return limit
         return int(self.max_scan_items) if limit is None else min(limit, int(self.max_scan_items))
 
-    def _open(self, stored: Sequence[Item]) -> list[Item | None]:
-        """Return the items in stored records, with None for each record to leave out."""
-        return [None if data is None or fault_in(data)[0] else json.loads(data) for data in self._read(stored)]
+    async def _read(self, stored: Sequence[Item], wrapper: ContextForSession) -> list[bytes | None]:
+        """Return the contents of stored records. Raises SealKeyError if the keys open no record of the history."""
+        opened = self._opened(stored)
+        if opened.is_doubtful and self._records.unreadable == "raise":
+            # Altered records, or the wrong key? If nothing at all opens, it is the key.
+            if self._opened(await self._fetch(None, wrapper)).is_doubtful:
+                raise wrong(self._name, self._records.ring.current)
+        elif stored:
+            self._records.fitting.add(self._name)
+        return opened.data
 
-    def _read(self, stored: Sequence[Item]) -> list[bytes | None]:
-        return self._records.opened_rows(self._name, [_as_row(item) for item in stored], authors=False).data
+    def _opened(self, stored: Sequence[object]) -> Opened:
+        return self._records.opened_rows(self._name, [_as_row(item) for item in stored], authors=False)
+
+    async def _check_key(self, wrapper: ContextForSession) -> None:
+        """Read the newest record, once in a session object, and refuse a write or a clear with a wrong key."""
+        if self._name in self._records.fitting or self._records.unreadable != "raise":
+            return
+        await self._read(await self._fetch(1, wrapper), wrapper)
+        self._records.fitting.add(self._name)
+
+    def _require(self, ability: Ability) -> Any:
+        # Not of the wrapped session: what goes around the five methods would be stored in clear.
+        return require(self, ability)
 
 
-def _as_row(item: Item) -> bytes:
+def _items_in(opened: Sequence[bytes | None]) -> list[Item | None]:
+    """Return the items, with None for each record to leave out."""
+    return [None if data is None or fault_in(data)[0] else json.loads(data) for data in opened]
+
+
+def _as_row(item: object) -> bytes:
     """Return a stored record as bytes of the sealed format, with the fields in order."""
     match item:
-        case {"__enc__": 2, "kid": str(key_id), "payload": str(payload)} if len(item) == 3:
-            return START + key_id.encode() + MIDDLE + payload.encode() + END
-    return json.dumps(item).encode()
+        case {"__enc__": 2, "kid": str(key_id), "payload": str(payload)}:  # what a store adds beside them is not read
+            texts = [one.encode(errors="surrogatepass") for one in (key_id, payload)]
+            return START + texts[0] + MIDDLE + texts[1] + END
+        case dict():
+            with suppress(TypeError, ValueError, RecursionError):
+                return json.dumps(item).encode()
+    return b"{}"  # whatever it is, it was not sealed, and is no item
