@@ -14,6 +14,7 @@ from standfast._src.base.errors import (
     ApprovalError,
     ConnectionLostError,
     ConnectionRefusedByServerError,
+    ItemNotStorableError,
     NotFoundError,
     RunClaimedError,
 )
@@ -364,4 +365,29 @@ async def test_an_output_above_the_bound_of_the_session_is_replaced_and_stored(t
             await until(lambda: talk_of(live).stored == 4)
     output = (await session.get_items())[2]["output"]
     assert "was not kept: at most 2,000 are" in output
+    await session.close()
+
+
+async def test_nothing_above_the_bound_of_the_session_is_stored_by_a_call(tmp_path: Path):
+    """A6: a typed message was stored at any length, and an output that was above the bound as an item."""
+    session = SQLiteSession("erin", tmp_path / "db.sqlite", session_settings=SessionSettings(max_item_bytes=2_000))
+
+    @function_tool
+    async def read() -> str:
+        return "x" * 1_960
+
+    async with LoopbackRealtimeServer([call("read", {}), "Too long."]) as server:
+        live = await runner(agent(read)).run(model_config=at(server), session=session)
+        async with talking(live, has_store=True) as reader:
+            with pytest.raises(ItemNotStorableError, match="2,000"):
+                await live.send_message("x" * 2_000)
+            image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 2_000}
+            with pytest.raises(ItemNotStorableError):
+                await live.send_message({"type": "message", "role": "user", "content": [image]})
+            await live.send_message("read it")
+            await reader.until("tool_end")
+            await until(lambda: talk_of(live).stored == 4)
+    items = await session.get_items()
+    assert texts(items)[0] == "read it"
+    assert "was not kept: at most 2,000 are" in items[2]["output"]
     await session.close()

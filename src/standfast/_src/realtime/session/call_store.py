@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from standfast._src.agents.run_config import Unfinished
 from standfast._src.base.errors import NotFoundError, RunStateError
-from standfast._src.base.json_values import Item
+from standfast._src.base.json_values import Item, encode_value
 from standfast._src.realtime.machine.codec import VoiceCallRecord, decode_saved
 from standfast._src.realtime.machine.voice_call import VoiceCall
 from standfast._src.runs.engine.run import evolve
@@ -20,6 +20,7 @@ from standfast._src.runs.loop.run_scope import Seen
 from standfast._src.runs.persistence.run_saver import RunSaver
 from standfast._src.runs.persistence.session_lock import NewItems, SessionLock
 from standfast._src.runs.persistence.unfinished_runs import policy_for, settle_unfinished
+from standfast._src.sessions.item_sizes import check_item_sizes
 from standfast._src.sessions.protocol import Session
 
 
@@ -97,6 +98,10 @@ class CallStore:
             await self.hold.append(items, writer=talk.run_id, start=talk.stored)
         else:
             await self._saver.save_with(evolve(talk, stored=upto), NewItems(talk.run_id, talk.stored, items))
+
+    def check_size(self, item: Item) -> None:
+        """Raise ItemNotStorableError for an item above the bound of the session (A6)."""
+        check_item_sizes([encode_value(item)], self.hold.item_bytes_max)
 
     async def release(self) -> None:
         """Give the session back."""

@@ -207,7 +207,8 @@ class EffectPerformer:
             return  # nothing that comes later reaches model, history or store (E2)
         text = text_of(output)
         if scope.memory is not None:
-            size, bound = len(encode_value(text)), scope.memory.hold.item_bytes_max
+            answer = {"type": "function_call_output", "call_id": call.id, "output": text}
+            size, bound = len(encode_value(answer)), scope.memory.hold.item_bytes_max
             if size > bound:
                 text = model_text("output_too_large", tool_name=call.name, size=size, bound=bound)
         scope.hands.tell(Returned(call.id, text))

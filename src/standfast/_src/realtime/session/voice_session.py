@@ -411,7 +411,9 @@ class RealtimeSession(RealtimeModelListener):
         """Send a user's typed message, and request a reply. With a session, return once the message is saved."""
         self._check_open()
         text, content = typed_content(message)
-        hands = self._scope.hands
+        hands, memory = self._scope.hands, self._scope.memory
+        if memory is not None:  # refused now, not when the model has answered and nothing can be stored
+            memory.check_size({"role": "user", "content": list(content) or text})
         if isinstance(self._exchange.link, OpaqueConnection):
             return await self._send_plainly(text, content)
         hands.tell(Typed(text, content))
