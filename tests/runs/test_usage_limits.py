@@ -225,6 +225,32 @@ async def test_a_limit_given_later_counts_what_was_used_before():
     assert (await stopped(agent, state, run_config=under(input_tokens=100))).limit == "input_tokens"
 
 
+async def test_a_limit_in_money_given_later_counts_what_was_paid_under_other_limits():
+    """Clause F9a: earlier lives count, also those under a limit that needed no price."""
+    model = Named([look(f"c{number}") for number in range(9)])
+    price = lambda usage, model: 0.25 * usage.requests  # noqa: E731
+    agent = looker(model)
+    error = await stopped(agent, "hi", run_config=under(requests=3))
+    config = RunConfig(limits=UsageLimits(usd=1), price=price)
+    error = await stopped(agent, error.run_state, run_config=config)
+    assert (error.limit, len(model.calls)) == ("usd", 4)
+    error = await stopped(agent, error.run_state, run_config=under(requests=6))
+    error = await stopped(agent, error.run_state, run_config=RunConfig(limits=UsageLimits(usd=2), price=price))
+    assert (error.limit, len(model.calls)) == ("usd", 8)
+
+
+async def test_a_life_without_limits_counts_where_they_come_back():
+    """Clause F9a: taking limits off for a while makes nothing free."""
+    model = ScriptedModel([look("c0"), look("c1"), look("c2"), LookupError("broken"), *map(look, ("c3", "c4", "c5"))])
+    agent = looker(model)
+    error = await stopped(agent, "hi", run_config=under(requests=1))
+    with pytest.raises(LookupError) as caught:
+        await Runner.run(agent, error.run_state, run_config=RunConfig(limits=UsageLimits()))
+    state = caught.value.run_state  # type: ignore[attr-defined]
+    error = await stopped(agent, state, run_config=under(requests=5))
+    assert (error.limit, len(model.calls)) == ("requests", 5)
+
+
 async def test_a_model_without_a_price_is_not_asked_under_a_limit_in_money():
     """Clause F9: what cannot be counted is refused before it is paid for."""
     model = ScriptedModel([final("done", usage=COST)])

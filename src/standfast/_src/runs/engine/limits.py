@@ -41,6 +41,8 @@ class Tally(Struct, frozen=True, omit_defaults=True):
     tool_calls: int = 0
     """Begun calls of tools and of agents as tools."""
     nano_usd: int = 0
+    priced: int = 0
+    """Replies whose cost is in `nano_usd`: those that arrived under a limit in money."""
 
     def plus(self, more: Tally) -> Tally:
         """Return the sum of two tallies."""

@@ -19,6 +19,7 @@ from standfast._src.items.stream_events import AgentUpdatedStreamEvent
 from standfast._src.runs.engine.advance import refuse_finished
 from standfast._src.runs.engine.due import due
 from standfast._src.runs.engine.events import Append, CallModel, Conclude, Effect, Judge, RunCall, Settle
+from standfast._src.runs.engine.limits import Tally
 from standfast._src.runs.engine.run import Run
 from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.runs.loop import active_runs
@@ -245,7 +246,8 @@ class RunAttempt:
         spec = opened.run.spec
         if spec.budgets and not opened.run.finished:
             check_budgets(opened.saver, is_nested=self.arguments.moved is not None)
-        if spec.limits is not None or spec.budgets:
+        # Limits that were taken off may come back, and then count what was used without them.
+        if spec.limits is not None or spec.budgets or spec.tally != Tally():
             meter = self.scope.meter = UsageMeter(self.loop, self._price(), self.arguments.meter)
             meter.adopt()
             self.loop.meter = meter if spec.budgets else None

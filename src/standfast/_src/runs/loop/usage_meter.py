@@ -51,9 +51,10 @@ class UsageMeter:
             meter = meter._outer
 
     def adopt(self) -> None:
-        """Count the use of a run before its first limit."""
+        """Count the use of a run before its first limit, and the cost of replies before its first limit in money."""
         run = self._loop.run
         if run.spec.tally != Tally():
+            self._price_earlier_replies()
             return
         for one in _runs_in(run):
             for response in one.responses:
@@ -63,6 +64,19 @@ class UsageMeter:
                 entry.kind == "tool_call_item" and entry.item.get("type") in LOCAL_CALL_TYPES for entry in entries
             )
             self._loop.apply(Tallied(Tally(tool_calls=calls)))
+
+    def _price_earlier_replies(self) -> None:
+        run, tally = self._loop.run, self._loop.run.spec.tally
+        if self._limits.nano_usd is None or tally.priced >= tally.replies:
+            return
+        # Without a limit in money no price is asked for, and only the run's replies know what they used.
+        costs = [
+            max(0, nano_of(self.price_of(Usage.from_json(response.usage), response.model or "")))
+            for one in _runs_in(run)
+            for response in one.responses
+        ]
+        more = Tally(nano_usd=max(0, sum(costs) - tally.nano_usd), priced=tally.replies - tally.priced)
+        self._loop.apply(Tallied(more))
 
     # --- before ------------------------------------------------------------------------------------------------------
 
@@ -79,7 +93,8 @@ class UsageMeter:
             one._meter(tuple((0, 0, n) for n in amounts))
         ticket = Ticket([(one, amounts) for one, amounts in held if amounts])
         try:
-            for one, amounts in held:
+            # Where the limits were taken off, the count is saved when something else is (F9f).
+            for one, amounts in held if any(one._is_bounded for one in self._chain()) else ():
                 await one._loop.save_tally(is_needed=bool(amounts))
                 one._check_budgets()
         except BaseException:
@@ -132,6 +147,10 @@ class UsageMeter:
             return None
         self._ahead = None
         return ticket
+
+    @property
+    def _is_bounded(self) -> bool:
+        return self._loop.run.spec.limits is not None or bool(self._budgets)
 
     @property
     def _budgets(self) -> tuple[BudgetUse, ...]:
@@ -201,10 +220,12 @@ class UsageMeter:
             one._meter(tuple((paid, 0, -n) for paid, n in zip(spent, amounts, strict=True)))
 
     def _add(self, usage: Usage, model: str, requests: int | None = None) -> None:
-        nano = 0 if self._limits.nano_usd is None else nano_of(self.price_of(usage, model))
+        is_priced = self._limits.nano_usd is not None
+        nano = nano_of(self.price_of(usage, model)) if is_priced else 0
         count = usage.requests if requests is None else requests
         tokens = max(0, usage.input_tokens), max(0, usage.output_tokens)
-        self._loop.apply(Tallied(Tally(max(0, count), 1, *tokens, nano_usd=max(0, nano))))
+        more = Tally(max(0, count), 1, *tokens, nano_usd=max(0, nano), priced=int(is_priced))
+        self._loop.apply(Tallied(more))
 
     def price_of(self, usage: Usage, model: str) -> Decimal:
         """Return the cost of a usage; raise UserError for a model without a known price."""
