@@ -13,6 +13,7 @@ import pytest
 
 from standfast import (
     Agent,
+    Budget,
     EncryptedSession,
     GuardrailFunctionOutput,
     InputGuardrail,
@@ -26,6 +27,8 @@ from standfast import (
     SealKeyError,
     SessionConflictError,
     SQLiteSession,
+    UsageLimitExceeded,
+    UsageLimits,
     copy_sessions,
     export_session,
     function_tool,
@@ -204,6 +207,33 @@ async def test_what_no_further_request_comes_for_is_heard_by_the_next_run(talk: 
     result = await Runner.run(agent_of(DONE), "next", session=talk())
     assert result.heard == ("m",)
     assert kinds(await talk().get_items()) == [*TURN, "hurry", "next", "assistant"]
+
+
+@pytest.mark.parametrize(
+    "full",
+    [RunConfig(limits=UsageLimits(requests=1)), RunConfig(budgets=[Budget("acme", requests=1)])],
+    ids=["limit", "budget"],
+)
+async def test_a_run_without_room_for_a_request_leaves_the_message_to_the_next_run(talk: Talk, full: RunConfig) -> None:
+    """F2c: heard by a run that stops before its next request, it would be history that nobody answers."""
+
+    async def work() -> None:
+        await talk().send("hurry", agent="A", message_id="m")
+
+    with pytest.raises(UsageLimitExceeded):
+        await Runner.run(agent_of(CALL, work=work), "go", session=talk(), run_config=full)
+    assert (await talk().receipt("m")).state == "waiting"
+    await Runner.recover(agent_of(DONE), sessions=talk)
+    assert (await talk().receipt("m")).state == "done"
+    assert kinds(await talk().get_items()) == [*TURN, "hurry", "assistant"]
+
+
+async def test_a_first_request_without_room_leaves_what_was_sent_before_the_run(talk: Talk) -> None:
+    """F2d: a run that can send nothing hears nothing."""
+    await talk().send("before", agent="A", message_id="b")
+    with pytest.raises(UsageLimitExceeded):
+        await Runner.run(agent_of(), "go", session=talk(), run_config=RunConfig(limits=UsageLimits(requests=0)))
+    assert (await talk().receipt("b")).state == "waiting"
 
 
 async def test_a_run_may_refuse_to_be_steered(talk: Talk) -> None:
@@ -428,6 +458,17 @@ async def test_a_move_brings_the_messages_that_wait_in_their_order(talk: Talk, t
     assert (await moved.send("m1", agent="A", message_id="m1")).state == "waiting"
     await Runner.recover(agent_of(DONE, DONE, DONE), sessions=target)
     assert [one for one in kinds(await moved.get_items()) if one.startswith("m")] == ["m0", "m1", "m2"]
+
+
+async def test_a_file_brings_messages_as_waiting_whoever_wrote_it(talk: Talk, tmp_path: Path) -> None:
+    """F1g: they are listed and can be taken back, though the file has no signature and no decision of it counts."""
+    for number in range(2):
+        await talk().send(f"m{number}", agent="A", message_id=f"m{number}", when_busy="queue")
+    await export_session(tmp_path / "store.db", "talk", tmp_path / "talk.jsonl", move=True)
+    await import_session(tmp_path / "target.db", tmp_path / "talk.jsonl", accept_runs=True)
+    there = SQLiteSession("talk", tmp_path / "target.db")
+    assert [one.message_id for one in await there.waiting_messages()] == ["m0", "m1"]
+    assert (await there.receipt("m0")).state == "waiting"
 
 
 async def test_a_file_brings_what_is_known_of_messages(talk: Talk, tmp_path: Path) -> None:

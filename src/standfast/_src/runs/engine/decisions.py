@@ -88,7 +88,9 @@ def strip_decisions(run: Run) -> Run:
     turn = run.turn
     if turn is not None:
         turn = evolve(turn, calls=tuple(map(strip_call_decisions, turn.calls)))
-    progress = evolve(run.progress, is_ready=False)
+    # A message that waits is ready without any decision.
+    is_waiting = run.spec.message is not None and not run.has_done_something
+    progress = evolve(run.progress, is_ready=is_waiting and run.progress.is_ready)
     return evolve(run, progress=progress, turn=turn, ledger=strip_ledger_decisions(run.ledger), decided=Log())
 
 

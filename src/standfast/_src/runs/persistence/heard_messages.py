@@ -23,6 +23,7 @@ from standfast._src.realtime.machine.codec import is_call
 from standfast._src.runs.engine.advance import advance
 from standfast._src.runs.engine.codec import RunRecord, decode_saved, has_ended
 from standfast._src.runs.engine.events import MessageHeard, SettledBy
+from standfast._src.runs.engine.limits import full_for_request
 from standfast._src.runs.engine.run import Run
 from standfast._src.runs.loop.run_scope import RunScope, logger
 from standfast._src.runs.persistence.session_lock import NewItems
@@ -59,6 +60,12 @@ def can_hear(scope: RunScope) -> bool:
     if hold is None or store is None or scope.arguments.moved is not None:
         return False
     return hold.lease is not None and not hold.is_covered and hold.keeps(store)
+
+
+def _has_room(run: Run) -> bool:
+    """Return False at a full limit: no request follows that could answer, and the next run hears what waits (F2c)."""
+    limits = run.spec.limits
+    return limits is None or full_for_request(limits, run.spec.tally) is None
 
 
 def hears_at_once(scope: RunScope) -> bool:
@@ -109,6 +116,8 @@ async def hear_first(scope: RunScope, run: Run) -> Run:
     """
     if not hears_at_once(scope) or run.progress.turns or run.turn is not None or run.marks.stored:
         return run
+    if not _has_room(run):
+        return run
     assert scope.session is not None
     own, ids = run.spec.run_id, scope.session.inbox
     ids, judged = ids[: ids.index(own)] if own in ids else ids, dict[str, str | None]()
@@ -154,6 +163,8 @@ async def hear(loop: Loop, scope: RunScope) -> bool:
     if hold is None or not hold.inbox or scope.config.messages == "queue" or not can_hear(scope):
         return False
     if run.turn is not None or run.progress.staged or run.progress.verdict != "passed":
+        return False
+    if not _has_room(run) or (loop.saver is not None and loop.saver.refused):  # refused: a budget is full (F10)
         return False
     if not run.marks.stored or run.marks.stored < len(run.ledger):
         return False  # its own input is not history yet: what waits is heard after the first turn
