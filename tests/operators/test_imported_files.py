@@ -131,6 +131,24 @@ async def test_a_run_that_can_act_comes_in_when_it_is_asked_for_and_its_call_is_
     assert await recovered(target) == [("pay", 1_000_000)]
 
 
+@pytest.mark.parametrize("amount", [10_000, -10_000], ids=["filled", "refilled"])
+async def test_a_run_of_a_file_neither_fills_nor_refills_a_budget(tmp_path: Path, amount: int) -> None:
+    """B16d, F10: budgets belong to the target; so does the count under a limit that is given there."""
+
+    def spends(values: dict[str, Any]) -> None:
+        budget = {"id": "total/tokens/acme", "limit": 50_000, "spent": amount}
+        values["head"]["spec"]["context"] = {"budgets": [budget], "tally": {"requests": amount}}
+
+    data, target = forged(await exported_with_a_run(tmp_path / "home.db"), "run", spends), tmp_path / "target.db"
+    await filled(target, "two")
+    async with open_store(target) as store:
+        await store.set_budget("total/tokens/acme", 1_000)
+        await import_session(target, io.BytesIO(data), accept_runs=True)
+        await store.decide("run-7", "call-1", True, by="somebody here")
+        assert len(await recovered(target)) == 1
+        assert (await store.budget("total/tokens/acme")).used == 0
+
+
 async def test_a_run_that_can_act_is_known_by_its_head_and_not_by_what_the_file_calls_it(tmp_path: Path) -> None:
     """A run without the mark of a move was stored as one that has ended, and `recover` went on with it."""
 

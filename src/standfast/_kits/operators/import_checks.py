@@ -25,7 +25,7 @@ from standfast._src.runs.engine.codec import (
     may_go_on,
 )
 from standfast._src.runs.engine.decisions import strip_call_decisions, strip_decisions, strip_ledger_decisions
-from standfast._src.runs.engine.run import Call, evolve
+from standfast._src.runs.engine.run import Call, Run, evolve
 from standfast._src.runs.engine.run_store import LogTail, SavedRun
 from standfast._src.runs.engine.upgrades import SCHEMA
 from standfast._src.sessions.rules.history import BRANCHES, MESSAGE
@@ -190,11 +190,19 @@ def _check_run(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
         found = decode_saved(saved)
         if is_checked_inside:
             _refuse_children(run, found.calls)
-        found = found if is_signed else strip_decisions(found)
+        found = found if is_signed else _uncounted(strip_decisions(found))
         checked = run if is_signed else _replace_records(run, encode_head(found), encode_tails(found, {}))
         checked = _relabel(checked, found.spec.run_id, found.status, found.progress.agent)
     view_of(SavedRun(checked.run_id, checked.revision, checked.head, {k: tuple(v) for k, v in checked.logs.items()}))
     return checked
+
+
+def _uncounted(run: Run) -> Run:
+    """Return the run of an unsigned file without its counts: they would fill, or refill, budgets of the target.
+
+    Its limits stay. Under them, what it has used is counted from its replies.
+    """
+    return evolve(run, spec=run.spec.with_context("tally", None).with_context("budgets", None))
 
 
 def _relabel(run: RunPicture, run_id: str, status: str, agent: str) -> RunPicture:
