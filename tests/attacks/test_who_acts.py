@@ -212,3 +212,35 @@ async def test_a_tool_that_is_gone_is_refused_before_another_approved_tool_runs(
     with pytest.raises(StandfastError):
         await Runner.run(later, await decided(later, saved), session=session)
     assert ran == []
+
+
+@pytest.mark.parametrize("same_process", [False, True], ids=["elsewhere", "here"])
+@pytest.mark.parametrize("other", ["function", "agent"])
+async def test_an_approval_of_every_call_covers_no_other_implementation(ran: Ran, other: str, same_process: bool):
+    """C16c, C16d: what stands behind the name is part of the tool that was approved for good."""
+    done = Ran()
+    shown = Agent(name="Shown", model=ScriptedModel([final("shown")])).as_tool("delete", "Delete.", needs_approval=True)
+    hidden = Agent(name="Hidden", tools=[done.tool("hidden", "inner", asks=False)], model=ScriptedModel([final("no")]))
+    behind = ran.tool("other") if other == "function" else hidden.as_tool("delete", "Delete.", needs_approval=True)
+    wait = ran.tool("waited", "wait")
+    arguments = {"n": 1} if other == "function" else {"input": "x"}
+    replies = [
+        [function_call("delete", {"input": "x"}, call_id="c1")],
+        [function_call("wait", {"n": 1}, call_id="c2")],
+        [function_call("delete", arguments, call_id="c3")],
+        final("done"),
+    ]
+    model = ScriptedModel(replies)
+    first = Agent(name="Top", tools=[shown, wait], model=model)
+    state = (await Runner.run(first, "go")).to_state()
+    state.approve(state.get_interruptions()[0], always_approve=True)
+    state = (await Runner.run(first, state)).to_state()
+    second = Agent(name="Top", tools=[behind, wait], model=model)
+    if same_process:
+        first.tools[:] = second.tools
+    else:
+        state = await RunState.from_string(second, state.to_string())
+    state.approve(state.get_interruptions()[0])
+    result = await Runner.run(first if same_process else second, state)
+    assert [item.call_id for item in result.interruptions] == ["c3"]
+    assert (ran, done) == (["waited"], [])

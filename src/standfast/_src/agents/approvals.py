@@ -106,8 +106,18 @@ class ApprovalBook:
         """Every decision, oldest first."""
         return list(self._all)
 
-    def status(self, call_id: str, scope: str, digest: str | None = None, *, agent: str | None = None) -> bool | None:
+    def status(
+        self,
+        call_id: str,
+        scope: str,
+        digest: str | None = None,
+        *,
+        agent: str | None = None,
+        behind: str | None = None,
+    ) -> bool | None:
         """Return the decision about a call, or None if undecided. A sticky decision is about one agent's tool (C16).
+
+        `behind`: the implementation of the tool. An approval of every call covers no other; a rejection covers each.
 
         Raises ApprovalError if the decision about this id was about another agent, another tool or other arguments.
         """
@@ -115,7 +125,7 @@ class ApprovalBook:
         if decision is not None:
             _refuse_a_changed_call(decision, call_id, scope, digest, agent)
             return decision.approved
-        if self._sticky(scope, agent, approved=True) is not None:
+        if _covers(self._sticky(scope, agent, approved=True), behind):
             return True
         if self._sticky(scope, agent, approved=False) is not None:
             return False
@@ -153,6 +163,11 @@ class ApprovalBook:
         return sticky.message if sticky is not None else None
 
 
+def _covers(decision: Decision | None, behind: str | None) -> bool:
+    """Return whether a sticky approval is about the tool behind the name, as far as both are known."""
+    return decision is not None and (decision.behind is None or behind is None or decision.behind == behind)
+
+
 def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None, agent: str | None) -> None:
     changed = None
     if agent is not None and decision.agent is not None and decision.agent != agent:
@@ -186,6 +201,7 @@ def decision_about(
         message=message,
         arguments_digest=digest_shown_arguments(item),
         agent=agent_of(item),
+        behind=item.tool_behind,
     )
 
 

@@ -254,6 +254,8 @@ class ToolApprovalItem(RunItemBase[RawItem]):
     """Reason for the question: "approval", or "unknown" if a crash left open whether the call took effect."""
     agent_key: str | None = field(default=None, kw_only=True, repr=False)
     """The run's key of the agent: its name, with its place if another agent of that name is reachable."""
+    tool_behind: str | None = field(default=None, kw_only=True, repr=False)
+    """Implementation of the tool: "function", or the agent or server, as in "agent:Helper"; None if not known."""
     same_as_run: str | None = field(default=None, kw_only=True)
     """The id of another run of the conversation in which the same question, by agent, tool and arguments, waits."""
     prepared_arguments: str | None = field(default=None, kw_only=True)

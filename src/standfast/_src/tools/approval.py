@@ -84,9 +84,10 @@ async def approval_of(
         return None  # it was let run before, and its own run waits inside
     book = context.approvals
     scope = tool_scope(call.name, namespace=context.tool_namespace, kind=scope_kind(tool.call_type))
-    digest = digest_shown_arguments(call)
+    digest, behind = digest_shown_arguments(call), tool.target()
     decision, key = call.decision, owner.agent_key(agent)
-    approved = decision.approved if decision is not None else book.status(call.id, scope, digest, agent=key)
+    known = None if decision is not None else book.status(call.id, scope, digest, agent=key, behind=behind)
+    approved = decision.approved if decision is not None else known
     if approved is not False and (text := _refusal_of_arguments(tool, call.arguments)) is not None:
         return CallRefused(text)
     if approved is None and call.reason != "approval":  # else its policy was asked before the pause, and not again
@@ -94,11 +95,11 @@ async def approval_of(
         await owner.record_decisions()
         if not needed:
             return None
-        approved = book.status(call.id, scope, digest, agent=key)  # the policy may have decided itself
+        approved = book.status(call.id, scope, digest, agent=key, behind=behind)  # the policy may have decided itself
         if approved is None and tool.on_approval is not None:
             await _ask_application(tool.on_approval, call, context, agent=agent, agent_key=key)
             await owner.record_decisions()
-            approved = book.status(call.id, scope, digest, agent=key)
+            approved = book.status(call.id, scope, digest, agent=key, behind=behind)
     if approved is True:
         if decision is None and not book.has_decision(call.id) and differs_from_guarded(tool, call.arguments):
             # "Always" was said of other calls: it answers the policy, not the guardrails, which see the text alone.
@@ -150,7 +151,7 @@ async def _ask_application(
     agent_key: str,
 ) -> None:
     """Let the application decide in place of a person; its answer is a decision like any other."""
-    item = ToolApprovalItem(agent, context.tool_call, tool_name=call.name, agent_key=agent_key)
+    item = ToolApprovalItem(agent, context.tool_call, tool_name=call.name, agent_key=agent_key, tool_behind=call.behind)
     answer: Any = await maybe_await(on_approval(context, item))
     match answer.get("approve") if isinstance(answer, Mapping) else None:
         case True:

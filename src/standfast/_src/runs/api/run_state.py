@@ -198,7 +198,9 @@ class RunState(Generic[TContext, TAgent]):
         path, call, scope, agent = question_shown(
             self._run, item.call_id, lambda call: (call.name, digest_shown_arguments(call)) == shown
         )
-        decision = Decision(approved, call.id, scope, sticky, message, digest_shown_arguments(call), agent)
+        decision = Decision(
+            approved, call.id, scope, sticky, message, digest_shown_arguments(call), agent, behind=call.behind
+        )
         self._advance(Decided(decision, path))
 
     def _take_decisions(self) -> None:

@@ -202,6 +202,8 @@ class Decision(Struct, frozen=True):
     """Name of the deciding person, if given."""
     at: float | None = None
     """Time in seconds since 1970, by the clock of the saving process."""
+    behind: str | None = None
+    """Implementation of the tool, as in `Call.behind`: a sticky approval covers no other; None: not known (C16)."""
 
 
 class Call(Struct, frozen=True):

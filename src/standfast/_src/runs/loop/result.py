@@ -72,6 +72,7 @@ def _approval(run: Run, scope: RunScope, call: Call) -> ToolApprovalItem:
             tool_name=call.name,
             tool_origin=ToolOrigin.from_json_dict(extra.get("tool_origin")),
             reason=call.reason or "approval",
+            tool_behind=call.behind,
             agent_key=run.turn.agent,
             same_as_run=call.same_as_run,
             prepared_arguments=call.prepared_arguments,
