@@ -195,6 +195,37 @@ async def test_a_call_that_was_decided_after_hanging_up_runs_and_is_stored(tmp_p
     await session.close()
 
 
+async def test_an_approval_in_a_call_that_was_taken_over_is_not_for_another_implementation(tmp_path: Path):
+    """C16c, C16h: what the person was shown was another tool of that name, so the person is asked again."""
+    session = SQLiteSession("gwen", tmp_path / "db.sqlite")
+    ran: list[str] = []
+
+    @function_tool(needs_approval=True)
+    async def pay(input: str) -> str:
+        ran.append("function")
+        return "paid"
+
+    payer = Agent(name="Payer", model=ScriptedModel([[assistant_message("paid by another")]]))
+    other = payer.as_tool("pay", "Pay.", needs_approval=True)
+    async with LoopbackRealtimeServer([call("pay", {"input": "five"}), "never said"]) as server:
+        first = await runner(agent(pay)).run(model_config=at(server), session=session, run_id="c9")
+        async with talking(first, has_store=True) as reader:
+            await first.send_message("pay five")
+            await reader.until("tool_approval_required")
+    later = await runner(agent(other)).resume("c9", session=session)
+    await later.enter(connect=False)
+    (asked,) = later.pending_approvals
+    await later.approve_tool_call(asked.call_id)
+    await later.settled()
+    assert [one.call_id for one in later.pending_approvals] == [asked.call_id]
+    assert payer.model.calls == ()  # type: ignore[union-attr]
+    await later.approve_tool_call(asked.call_id)  # asked about what is there now
+    await later.settled()
+    await later.close()
+    assert (ran, len(payer.model.calls)) == ([], 1)  # type: ignore[union-attr]
+    await session.close()
+
+
 async def test_an_unknown_call_and_an_unknown_approval_are_typed_errors():
     session = InMemorySession("frank")
     async with LoopbackRealtimeServer([]) as server:

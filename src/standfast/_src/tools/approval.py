@@ -104,6 +104,9 @@ async def approval_of(
         if decision is None and not book.has_decision(call.id) and differs_from_guarded(tool, call.arguments):
             # "Always" was said of other calls: it answers the policy, not the guardrails, which see the text alone.
             return CallWaits(values=tool.prepare(call.arguments).values)
+        if decision is not None and call.behind not in (None, behind):
+            # A voice call was taken over where another agent or server is behind the name: what was approved is gone.
+            return CallWaits(reason=call.reason or "approval", values=tool.prepare(call.arguments).values)
         if decision is None or decision.sticky or _gets_what_was_shown(tool, call):
             return None
         # The values changed since they were shown: another release reads the same text in another way (C16).

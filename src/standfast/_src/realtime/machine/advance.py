@@ -149,9 +149,9 @@ def _apply_event(talk: VoiceCall, event: Event, shown: list[Shown]) -> VoiceCall
             return change_refused(talk, number, why, output, shown)
         case Began(call_id, on_unknown):
             return on_call(talk, call_id, ("asked",), state="begun", on_unknown=on_unknown)
-        case Waits(call_id, reason, same_as_run, values):
+        case Waits(call_id, reason, same_as_run, values, behind):
             shown.append(Shown("approval", call_id, reason))
-            asked = {"reason": reason, "same_as_run": same_as_run, "values": values, "decision": None}
+            asked = {"reason": reason, "same_as_run": same_as_run, "values": values, "decision": None, "behind": behind}
             return on_call(talk, call_id, ("asked", "begun", "doubt"), state="waiting", **asked)
         case Decided(decision, path):
             return decided_inside(talk, decision, path) if path else apply_decision(talk, decision)

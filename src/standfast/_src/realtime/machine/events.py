@@ -234,6 +234,8 @@ class Waits:
     """Another run of the conversation in which the same question waits already (C15)."""
     values: str | None = None
     """See `engine.run.Call`."""
+    behind: str | None = None
+    """Implementation of the tool when the question was asked; see `engine.run.Call`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, mess
     inside = _asked_inside(scope, call_id)
     if inside is not None:
         call, path, agent = inside
-        made = Decision(approved, call_id, tool_scope(call.name), always, message, digest_shown_arguments(call), agent)
+        made = _decision_about(call, agent, approved=approved, sticky=always, message=message)
         hands.tell(Decided(made, path))
         return
     one = hands.talk.call(call_id)
@@ -27,17 +27,22 @@ def decide(scope: CallScope, call_id: str, *, approved: bool, always: bool, mess
         raise ApprovalError(
             f"no call {call_id!r} waits for a decision", "Take the call_id of a tool_approval_required event."
         )
-    tool, book = tool_scope(one.call.name), scope.book()
-    book.record(Decision(approved, call_id, tool, always, message, digest_shown_arguments(one.call), one.agent))
+    book = scope.book()
+    made = _decision_about(one.call, one.agent, approved=approved, sticky=always, message=message)
+    book.record(made)
     book.drain()
     for other in hands.talk.waiting:
         of = hands.talk.call(other.id)
         is_alike = of is not None and (of.agent, other.name) == (one.agent, one.call.name)
         if other.id == call_id or (always and is_alike):
             sticky = always and other.id == call_id
-            hands.tell(
-                Decided(Decision(approved, other.id, tool, sticky, message, digest_shown_arguments(other), one.agent))
-            )
+            hands.tell(Decided(_decision_about(other, one.agent, approved=approved, sticky=sticky, message=message)))
+
+
+def _decision_about(call: Call, agent: str, *, approved: bool, sticky: bool, message: str | None) -> Decision:
+    """Build a decision, bound to the call as it was shown and to what was behind the tool's name (C16)."""
+    scope, digest = tool_scope(call.name), digest_shown_arguments(call)
+    return Decision(approved, call.id, scope, sticky, message, digest, agent, behind=call.behind)
 
 
 def _asked_inside(scope: CallScope, call_id: str) -> tuple[Call, tuple[str, ...], str] | None:

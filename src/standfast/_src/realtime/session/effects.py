@@ -196,7 +196,7 @@ class EffectPerformer:
         if isinstance(outcome, CallWaits):
             asked = Question((), call, tool_scope(call.name), one.agent)
             same_as = scope.seen.questions.get(same_question(asked))
-            scope.hands.tell(Waits(call.id, outcome.reason, same_as, outcome.values))
+            scope.hands.tell(Waits(call.id, outcome.reason, same_as, outcome.values, tool.target()))
             return None
         output: Any = outcome.text if isinstance(outcome, CallRefused) else outcome.output
         return self._record_output(one, tool, offer, output)
@@ -298,7 +298,8 @@ class EffectPerformer:
                 scope.hands.tell(NotTaken(one.call.id))
             case "ask":
                 values = None if tool is None else tool.prepare(one.call.arguments).values
-                scope.hands.tell(Waits(one.call.id, "unknown", values=values))
+                behind = None if tool is None else tool.target()
+                scope.hands.tell(Waits(one.call.id, "unknown", values=values, behind=behind))
             case _:
                 scope.hands.tell(Returned(one.call.id, model_text("outcome_unknown")))
 
