@@ -352,3 +352,28 @@ async def test_a_store_that_does_not_answer_lets_no_request_leave():
     with pytest.raises(StoreUnavailableError):
         await Runner.run(agent, "hi", session=session, run_config=under(Budget("acme", tokens=10_000)))
     assert calls(agent) == 0
+
+
+DIES_IN_A_MESSAGE = """
+import asyncio, os, sys
+from standfast import Agent, Budget, ModelSettings, RunConfig, Runner, SQLiteSession
+from standfast.testing import AnsweringModel
+
+agent = Agent(name="A", model=AnsweringModel(lambda call: os._exit(9)), model_settings=ModelSettings(max_tokens=50))
+config = RunConfig(budgets=[Budget("acme", tokens=5_000)])
+asyncio.run(Runner.send(agent, "hi", session=SQLiteSession("s", sys.argv[1]), message_id="m", run_config=config))
+"""
+
+
+async def test_a_message_that_another_run_hears_holds_no_reservation(tmp_path: Path):
+    """Clause F10d: the worker that had begun it is gone, so what its request cost cannot be known."""
+    path, budget = tmp_path / "a.db", "total/tokens/acme"
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", DIES_IN_A_MESSAGE, str(path)], check=False)
+    async with open_store(path) as store:
+        held = await store.budget(budget)
+        assert held.held == {"m": held.used}
+        await store.unlock("s")
+        result = await Runner.run(agent_of(final("done")), "next", session=SQLiteSession("s", path))
+        assert result.heard == ("m",)
+        after = await store.budget(budget)
+    assert (after.used, after.unknown, after.held) == (held.used, held.used, {})

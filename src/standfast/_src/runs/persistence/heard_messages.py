@@ -28,6 +28,7 @@ from standfast._src.runs.engine.run import Run
 from standfast._src.runs.loop.run_scope import RunScope, logger
 from standfast._src.runs.persistence.session_lock import NewItems
 from standfast._src.runs.steps.run_guardrails import input_guardrails
+from standfast._src.sessions.rules.budgets import draws_of
 from standfast._src.sessions.rules.messages import Note, content_digest
 from standfast._src.sessions.rules.saved_runs import HeardMessage, NestedItems, RunSave
 
@@ -101,7 +102,16 @@ async def _load_waiting(
         ended = advance(message, SettledBy(run.spec.run_id, uuid.uuid4().hex))
         record = RunRecord(ended)
         tails = record.tails({log: len(records) for log, records in saved.logs.items()})
-        end = RunSave(message_id, saved.revision, record.head(), tails, record.status, record.agent, record.session_id)
+        end = RunSave(
+            message_id,
+            saved.revision,
+            record.head(),
+            tails,
+            record.status,
+            record.agent,
+            record.session_id,
+            draws=draws_of(record),
+        )
         if is_steered and message.spec.message.get("when_busy") != "steer":
             scope.unheard = message_id
             break

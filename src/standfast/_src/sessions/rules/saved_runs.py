@@ -321,7 +321,8 @@ def record(wanted: Recording) -> Plan[Recorded]:
         if save is not None and save.draws and done is None:
             refused = yield from refused_draws(save.draws)  # this very save was committed before
         if step:
-            draws = save.draws if save is not None and done is not None else ()  # a repeat has drawn already
+            draws = [*save.draws] if save is not None and done is not None else []  # a repeat has drawn already
+            draws += [draw for one in wanted.heard if one.save and one.message_id in ends for draw in one.save.draws]
             got, drawn = yield from commit_with_draws(step, draws)
             refused = drawn or refused
             if not isinstance(got, Done):
