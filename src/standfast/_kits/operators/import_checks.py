@@ -190,14 +190,14 @@ def _check_run(run: RunPicture, *, is_signed: bool, comes: bool) -> RunPicture:
         found = decode_saved(saved)
         if is_checked_inside:
             _refuse_children(run, found.calls)
-        found = found if is_signed else _uncounted(strip_decisions(found))
+        found = found if is_signed else _strip_counts(strip_decisions(found))
         checked = run if is_signed else _replace_records(run, encode_head(found), encode_tails(found, {}))
         checked = _relabel(checked, found.spec.run_id, found.status, found.progress.agent)
     view_of(SavedRun(checked.run_id, checked.revision, checked.head, {k: tuple(v) for k, v in checked.logs.items()}))
     return checked
 
 
-def _uncounted(run: Run) -> Run:
+def _strip_counts(run: Run) -> Run:
     """Return the run of an unsigned file without its counts: they would fill, or refill, budgets of the target.
 
     Its limits stay. Under them, what it has used is counted from its replies.

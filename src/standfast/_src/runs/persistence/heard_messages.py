@@ -64,7 +64,7 @@ def can_hear(scope: RunScope) -> bool:
 
 
 def _has_room(run: Run) -> bool:
-    """Return False at a full limit: no request follows that could answer, and the next run hears what waits (F2c)."""
+    """Return False at a full limit: without a further request, the next run hears waiting messages (F2c)."""
     limits = run.spec.limits
     return limits is None or full_for_request(limits, run.spec.tally) is None
 
