@@ -190,10 +190,22 @@ async def test_closing_the_store_ends_what_lingers_of_it(tmp_path: Path) -> None
 @pytest.mark.postgres
 async def test_closing_a_store_on_a_server_ends_what_lingers_of_it() -> None:
     for url in (redis_url(), postgres_url()):
+        before = our_threads()
         async with open_store(url) as store:
             await store.counts()
-            assert our_threads()
-        assert not our_threads()
+            assert our_threads() - before
+        assert not our_threads() - before
+
+
+async def test_all_that_lingers_can_be_ended_at_once_after_a_close(tmp_path: Path) -> None:
+    """A19: the thread that wakes up for an engine does not hide it from a caller that ends all of them."""
+    before = our_threads()
+    for number in range(200):
+        session = SQLiteSession("s", tmp_path / f"{number}.db")
+        await session.get_items()
+        session.close()
+        LINGERING.end_all()
+        assert not our_threads() - before
 
 
 EXIT = """

@@ -63,6 +63,7 @@ class EngineUse(Generic[E]):
         # A finalizer can interrupt any code, and so takes no lock. Without the thread the engine would never end.
         lingers = self.linger_s > 0 and self._lingering.thread is not None
         self._lingering.inbox.put((id(self.engine), self.engine if lingers else None, self.linger_s))
+        self._lingering.wakes.put(None)
 
 
 @dataclass(slots=True)
@@ -80,6 +81,9 @@ class Lingering:
     def __init__(self) -> None:
         self.thread: threading.Thread | None = None
         self.inbox: SimpleQueue[tuple[int, Any, float]] = SimpleQueue()
+        # The thread waits for these, and takes nothing out of the inbox to wake up: a caller that ends all engines in
+        # that moment would have found the inbox empty.
+        self.wakes: SimpleQueue[None] = SimpleQueue()
         # SQLite's registry of engines uses this lock too, and it is reentrant: garbage collection in here may close a
         # session object of the application, which takes the lock of the registry. With a lock each, this thread and one
         # that opens a session would wait for each other.
@@ -122,7 +126,7 @@ class Lingering:
 
     def forget_parent(self) -> None:
         """Reset in a child of `os.fork`: an engine lingering in the parent is never used by the child."""
-        self.thread, self.inbox = None, SimpleQueue()
+        self.thread, self.inbox, self.wakes = None, SimpleQueue(), SimpleQueue()
         # Kept until the next use: other hooks of this fork need these engines too.
         self._of_parent += [kept.engine for kept in self._kept.values()]
         self._kept.clear()
@@ -151,13 +155,13 @@ class Lingering:
             dropped.append(self._kept.pop(number).engine)
 
     def _run(self) -> None:
-        inbox = self.inbox
+        inbox, wakes = self.inbox, self.wakes
         while True:
-            ended = inbox.get()  # while nothing lingers this thread sleeps
-            inbox.put(ended)
-            del ended
+            wakes.get()  # while nothing lingers this thread sleeps
+            _empty(wakes)
             while self._look():
                 time.sleep(TICK_S)
+                _empty(wakes)  # the next look finds what they announced
             with self.lock:
                 if self.thread is not threading.current_thread():
                     return
@@ -185,6 +189,12 @@ class Lingering:
                 if kept.ticks == 2:
                     kept.engine.prepare_for_end()
             return bool(self._kept)
+
+
+def _empty(wakes: SimpleQueue[None]) -> None:
+    with contextlib.suppress(Empty):
+        while True:
+            wakes.get_nowait()
 
 
 LINGERING = Lingering()
