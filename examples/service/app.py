@@ -197,6 +197,7 @@ def shown(view: RunView) -> dict[str, Any]:
         "waiting": waiting,
         "output": view.output,
         "settled_by": view.settled_by,
+        "cancelled_by": view.cancelled_by,
         "events": f"/runs/{view.run_id}/events",
     }
 

@@ -213,11 +213,11 @@ class Worker:
     # --- stopping a run ----------------------------------------------------------------------------------------------
 
     async def cancel(self, run_id: str, *, by: str) -> RunView:
-        """Give a run up, wherever it is at work. A call that had begun is said to be of unknown outcome."""
+        """Give a run up, wherever it is at work: its worker ends it, or the next one does."""
         view = await self.store.run(run_id)
         if view.status in ("done", "failed", "cancelled"):
             return view
-        return await self.store.cancel(run_id, by=by, take=True)
+        return await self.store.cancel(run_id, by=by)
 
     # --- what others have left ---------------------------------------------------------------------------------------
 

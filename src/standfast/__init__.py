@@ -168,6 +168,7 @@ if TYPE_CHECKING:
         ReadBudgetError as ReadBudgetError,
         RealtimeStateError as RealtimeStateError,
         ResponseFailedError as ResponseFailedError,
+        RunCancelledError as RunCancelledError,
         RunClaimedError as RunClaimedError,
         RunHandedOverError as RunHandedOverError,
         RunStateError as RunStateError,

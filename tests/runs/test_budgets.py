@@ -148,7 +148,7 @@ async def test_a_run_that_is_settled_by_another_leaves_its_request_as_unknown(tm
     async with open_store(path) as store:
         held = (await store.budget("total/tokens/acme")).used
         await Runner.run(agent_of(final("x")), "new", session=SQLiteSession("s", path))
-        await store.cancel("r1", by="ann", take=True)
+        await store.cancel("r1", by="ann")
         view = await store.budget("total/tokens/acme")
         assert (view.used, view.unknown, dict(view.held)) == (held, held, {})
 

@@ -204,6 +204,8 @@ async def cancel_run(args: argparse.Namespace, out: Output) -> int:
         after = await store.cancel(view.run_id, by=by, reason=args.say)
     if out.as_json:
         out.record(RUN, run_fields(after))
+    elif after.cancelled_by is not None:
+        out.line(f"run {after.run_id} {after.doing}; its worker ends it at its next step")
     else:
         out.line(f"run {after.run_id} is {after.status}")
     return DONE

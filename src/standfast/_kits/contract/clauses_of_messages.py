@@ -1,4 +1,4 @@
-"""Part F of the contract: messages to a conversation in any state."""
+"""Part F of the contract: messages to a conversation in any state, and signals to a run."""
 
 from __future__ import annotations
 
@@ -58,5 +58,17 @@ PART_F: tuple[Clause, ...] = (
         "A run that has heard a message is saved.",
         "A run that hears none makes no commit and no round trip because of messages.",
         ability="send",
+    ),
+    Clause.group(
+        "F7",
+        "said to a run",
+        "A decision or a wish to cancel that comes while a worker is at the run is kept, and applied once: by that "
+        "worker, or by the next one that takes the run.",
+        "A run that would pause with a kept decision goes on with it, or is listed as ready.",
+        "A wish to cancel ends the run by its worker, at its next step or the next renewal of its lease; its turn is "
+        "stored whole, as C8 says, and its caller gets RunCancelledError.",
+        "It never takes the run from its worker.",
+        "What was kept moves with its session.",
+        ability="runs",
     ),
 )

@@ -341,11 +341,10 @@ PART_B: tuple[Clause, ...] = (
         "B17",
         "a run without its agents",
         "A saved run can be seen without its agents: status, what it does, turns, calls, decisions and usage.",
-        "A decision made without the agents is saved under the run's revision with who decided and when, and bound as "
-        "in C16.",
-        "A run decided so is `ready`, is listed as such, and one worker resumes it.",
+        "A decision made without the agents is saved with who decided and when, and bound as in C16.",
+        "A parked run decided so is `ready`, is listed as such, and one worker resumes it.",
         "Of two who decide at once the second is told who was first, and nothing is changed.",
-        "A run that a worker is at is not decided.",
+        "A run that a worker is at stays with that worker: a decision about a call that waits is kept for it (F7).",
         "Giving a run up closes its turn as C8 says.",
         "On the inspector's page a call is approved only as it was shown: the model's text, untouched and whole, and "
         "the values that the tool gets. The page answers no request without its token, which is never in a cookie.",

@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from standfast._kits.operators.approvals import TRIES, check_name, save_run
-from standfast._kits.operators.run_view import load
-from standfast._src.base.errors import NotFoundError, RunClaimedError, RunStateError, StandfastError
+from standfast._kits.operators.approvals import check_name, save_of
+from standfast._src.base.errors import NotFoundError, RunStateError, StandfastError
 from standfast._src.realtime.machine.codec import is_call
 from standfast._src.runs.engine.advance import advance
 from standfast._src.runs.engine.codec import decode_saved, has_ended
 from standfast._src.runs.engine.events import Event, Held, Released
 from standfast._src.runs.engine.run import Hold, Run
+from standfast._src.runs.engine.run_store import SavedRun
 from standfast._src.sessions.client.stored_runs import StoredRunStore
+from standfast._src.sessions.rules.saved_runs import RunSave
 
 COULD_ACT = ("running", "ready", "paused", "failed", "cancelled")
 """The status of runs that a worker, a retry or an approval could make act again."""
@@ -52,27 +53,23 @@ def waits_as_a_whole(run: Run) -> bool:
 
 
 async def _change(runs: StoredRunStore, run_id: str, event: Event, applies: Callable[[Run], bool]) -> bool:
-    for attempt in range(TRIES):
-        saved = await load(runs, run_id)
+    is_changed = False
+
+    def change(saved: SavedRun) -> RunSave | None:
+        nonlocal is_changed
         if is_call(saved):
             raise RunStateError(
                 f"{run_id!r} is a voice call, which continues only through RealtimeRunner.resume",
                 "Do not resume the call; cancel what it had promised by hand.",
             )
-        if has_ended(saved):
-            return False
-        run = decode_saved(saved)
-        if not applies(run):
-            return False
-        after = advance(run, event)
-        try:
-            await save_run(runs, after, saved)
-        except RunClaimedError:
-            if attempt == TRIES - 1:
-                raise
-            continue
-        return True
-    return False
+        run = None if has_ended(saved) else decode_saved(saved)
+        if run is None or not applies(run):
+            return None
+        is_changed = True
+        return save_of(advance(run, event), saved)
+
+    await runs.change_run(run_id, change)
+    return is_changed
 
 
 async def open_runs(runs: StoredRunStore) -> list[tuple[str, str | None]]:

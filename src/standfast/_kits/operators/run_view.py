@@ -116,6 +116,8 @@ class RunView:
     """The run that found this one gone and closed it."""
     hold: HoldView | None = None
     """Who keeps it from acting, where it waits as a whole: `Store.release` lets it go on."""
+    cancelled_by: str | None = None
+    """Who has asked its worker to end it, until the worker does (F7)."""
     spoken: tuple[SpokenView, ...] = ()
     """The spoken replies of a voice call that the user heard, whole or in part."""
     worker: RunWorker | None = None
@@ -198,6 +200,7 @@ def _build_view(
         output=run.progress.output,
         settled_by=run.progress.settled_by,
         hold=hold_of(run),
+        cancelled_by=None if run.spec.cancel_wish is None else run.spec.cancel_wish["by"],
     )
 
 
@@ -264,6 +267,8 @@ def describe_activity(run: Run) -> str:
     status, turn = run.status, run.turn
     if status in ("done", "failed", "cancelled"):
         return f"has ended: {status}" if run.finished else f"was stopped: {status}; it can be resumed"
+    if run.spec.cancel_wish is not None:
+        return f"is to end: {run.spec.cancel_wish['by']} cancelled it"
     waits = [call for call in calls_of(run) if call.state == "waiting"]
     if waits:
         return f"waits for a decision about {', '.join(call.tool for call in waits)}"

@@ -428,8 +428,9 @@ class Store(BudgetMethods):
         `by` says who decides; it is saved with the time. `reason` is what the model reads about a rejected call.
         `arguments` and `prepared_arguments`: what was shown to the operator, as `CallView` has it; if the call has
         others, it is refused. With neither, the call is taken as it is. The second of two deciders gets
-        AlreadyDecidedError. Raises NotFoundError, ApprovalError for a call that does not wait or is another one,
-        RunClaimedError while a worker is at the run, RunStateError if it has ended.
+        AlreadyDecidedError. While a worker is at the run, the decision is kept, and that worker or the next one applies
+        it (F7). Raises NotFoundError, ApprovalError for a call that does not wait or is another one, RunClaimedError
+        for a call that a worker is still at, RunStateError if the run has ended.
         """
         from standfast._kits.operators import approvals
 
@@ -440,15 +441,13 @@ class Store(BudgetMethods):
         )  # fmt: skip
         return await self.run(run_id)
 
-    async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> RunView:
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> RunView:
         """Cancel a saved run without the agents: reject the waiting calls and store the run's turn whole (C8).
 
-        A waiting message is taken back and is in no history, also while another run has its session (F1). One that may
-        steer the run under way (`when_busy="steer"`) needs the session's lease, like a run that has begun.
-        `take`: also from a worker that is at it. That worker begins nothing more and can store nothing more; what it
-        had begun is reported as of unknown outcome. Raises NotFoundError, RunStateError if the run has ended, and
-        SessionBusyError while its session is leased: without `take` by any worker, with it by another run of the
-        conversation.
+        A run that a worker is at gets the wish, and its worker ends it: at its next step, at the latest when it renews
+        its lease (a third of its time). If that worker has crashed, the next one ends the run (F7). Until then
+        `RunView.cancelled_by` says who asked. A waiting message is taken back and is in no history, also while another
+        run has its session (F1). Raises NotFoundError, and RunStateError if the run has ended.
         """
         from standfast._kits.operators import approvals
 
@@ -457,7 +456,7 @@ class Store(BudgetMethods):
         view = view_of(saved)
         session = None if view.session_id is None or has_ended(saved) else self.session(view.session_id)
         try:
-            await approvals.cancel(self._runs, session, run_id, by=by, reason=reason, take=take)
+            await approvals.cancel(self._runs, session, run_id, by=by, reason=reason)
         finally:
             if session is not None:
                 await session.close()

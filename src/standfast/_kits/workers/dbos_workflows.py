@@ -140,22 +140,22 @@ class RunWorkflows:
         if job is not None:
             await self._go_on(job)
 
-    async def cancel(self, run_id: str, *, by: str, reason: str | None = None, take: bool = False) -> bool:
-        """Cancel a run, from any process. Return True if it has ended; False while a worker executes it, and it
-        continues.
+    async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
+        """Cancel a run, from any process. Return True if it has ended; False while its worker has to end it, or a run
+        under way may be hearing the message: ask again.
 
-        Nothing interrupts that worker: DBOS stops a workflow between its steps, and this one has none. `take`: the run
-        is taken from it, alive or dead, as `Store.cancel` does; it stores nothing more, and what it had begun is said
-        to be unknown. A run that has not begun, in the queue or while it waits for its session, is taken back.
+        The worker of the run ends it, or the next one does (`Store.cancel`): DBOS itself stops a workflow only between
+        its steps, and this one has none. A run that has not begun, in the queue or while it waits for its session, is
+        taken back.
         """
         await DBOS.cancel_workflow_async(run_id)
         try:
-            await self.jobs.store.cancel(run_id, by=by, reason=reason, take=take)
+            view = await self.jobs.store.cancel(run_id, by=by, reason=reason)
         except (NotFoundError, RunStateError):
             return True  # it has ended, or was never saved
         except (SessionBusyError, RunClaimedError):
             return False
-        return True
+        return view.cancelled_by is None  # else its worker ends it
 
     async def tend(self) -> dict[str, int]:
         """Resume every run without a worker, of any worker; return the outcomes of `Runner.recover`, counted."""

@@ -353,11 +353,12 @@ class RunJobs:
     ) -> RunJob | None:
         """Approve or reject a waiting call, and return the job that resumes its run; see `Store.decide`.
 
-        None if other calls of the run still wait. Raises the errors of `Store.decide`. A process that crashes between
+        None if other calls of the run still wait, or a worker of the run applies the decision. Raises the errors of
+        `Store.decide`. A process that crashes between
         this and putting the job into the queue leaves a run that is `ready`: `recover` finds it.
         """
         view = await self.store.decide(run_id, call_id, approve, by=by, **shown)
-        return None if view.waiting else await self.job_of(run_id)
+        return await self.job_of(run_id) if view.status == "ready" else None
 
     async def recover(self) -> dict[str, int]:
         """Resume every run without a worker, for all agents here: one pass.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
@@ -42,7 +41,6 @@ RUN, TEND = "standfast:run", "standfast:tend"
 CLOSING_S = 5.0
 # What a run that was cut may take to give back what it had, and a worker to take its leave of the queue.
 GIVING_UP_S, GIVING_UP_POLL_S = 10.0, 0.1
-# How long a worker that was told may take to give a run up: procrastinate's own 5 s to hear of it, and those to close.
 
 
 class RunQueue:
@@ -106,35 +104,23 @@ class RunQueue:
             await self._defer(job)
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
-        """Cancel a run, from any process. Return True if it has ended; False if another run of its conversation is
-        under way: nothing has changed, so ask again.
+        """Cancel a run, from any process. Return True if it has ended; False while its worker has to end it, or a run
+        under way may be hearing the message: ask again.
 
-        The worker of the run is notified, and cancels it; if it does not within some seconds, because it has crashed or
-        could not be notified, the run is taken from it. Effects of its tools are stored, or recorded as unknown. A run
-        that is still in the queue is taken back, and does not begin.
+        The worker of the run ends it, or the next one does (`Store.cancel`). Effects of its tools are stored, or
+        recorded as unknown. A run that is still in the queue is taken back, and does not begin.
         """
         manager = self.app.job_manager
-        is_told = False
-        jobs = list(await manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)))
-        for job in jobs:
+        for job in await manager.list_jobs_async(task=RUN, queueing_lock=_name_of(run_id)):
             if job.id is not None and job.status in ("todo", "doing"):
                 await manager.cancel_job_by_id_async(job.id, abort=True)
-                is_told = is_told or job.status == "doing"
-        # A job that is under way says that a worker has begun it, not that this worker lives; and a process
-        # that resumes runs without a job gets no abortion.
-        end = time.monotonic() + (GIVING_UP_S if is_told else 0.0)
-        while True:
-            is_late = time.monotonic() >= end
-            try:
-                await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
-            except (NotFoundError, RunStateError):
-                return True  # it has ended, or was never saved
-            except (SessionBusyError, RunClaimedError):
-                if is_late:
-                    return False
-                await asyncio.sleep(GIVING_UP_POLL_S)
-            else:
-                return True
+        try:
+            view = await self.jobs.store.cancel(run_id, by=by, reason=reason)
+        except (NotFoundError, RunStateError):
+            return True  # it has ended, or was never saved
+        except (SessionBusyError, RunClaimedError):
+            return False
+        return view.cancelled_by is None  # else its worker ends it
 
     async def _defer(self, job: RunJob) -> int | None:
         # One run, or one conversation, at a time and in order: a job waiting for a lease would keep a place of its

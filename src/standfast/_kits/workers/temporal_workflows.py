@@ -69,7 +69,6 @@ CLOSING_S = 5.0
 # Time that a cut run has to return what it had, and a worker to leave the server.
 ERROR_CHARS_MAX = 1_000
 # An error is a part of the history, and some quote what they refuse.
-GIVING_UP_POLL_S = 0.1
 
 
 class TemporalRuns:
@@ -180,27 +179,20 @@ class TemporalRuns:
         return True
 
     async def cancel(self, run_id: str, *, by: str, reason: str | None = None) -> bool:
-        """Cancel a run and the workflow, from any process. Return True if ended; False while a second run of the
-        conversation is under way: then ask again.
+        """Cancel a run and the workflow, from any process. Return True if the run has ended; False while the
+        worker of the run has to end it: ask again.
 
-        The worker learns it by its next heartbeat. Without an answer within two heartbeats, the run is taken from it.
+        The worker of the run ends it, or the next worker does (`Store.cancel`).
         """
         with suppress(RPCError):
             await self.client.get_workflow_handle(run_id).cancel()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 2 * self._heartbeat_s_max
-        while True:
-            is_late = loop.time() >= end
-            try:
-                await self.jobs.store.cancel(run_id, by=by, reason=reason, take=is_late)
-            except (NotFoundError, RunStateError):
-                return True
-            except (SessionBusyError, RunClaimedError):
-                if is_late:
-                    return False
-                await asyncio.sleep(GIVING_UP_POLL_S)
-            else:
-                return True
+        try:
+            view = await self.jobs.store.cancel(run_id, by=by, reason=reason)
+        except (NotFoundError, RunStateError):
+            return True
+        except (SessionBusyError, RunClaimedError):
+            return False
+        return view.cancelled_by is None  # else its worker ends it
 
     async def tend(self) -> dict[str, int]:
         """Resume every run without a worker and wake the workflows; return the outcomes, counted."""

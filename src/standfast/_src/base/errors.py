@@ -438,6 +438,15 @@ class RunStateError(UserError):
     """An unreadable saved run: truncated, edited, foreign, or of a version unknown to this release (D9)."""
 
 
+class RunCancelledError(RunStateError):
+    """An operator cancelled the run under this worker; the open turn is stored whole (F7)."""
+
+    def __init__(self, what: str, remedy: str = "", *, by: str | None = None) -> None:
+        super().__init__(what, remedy)
+        self.by = by
+        """Name of the operator."""
+
+
 class OwnerError(UserError):
     """Two owners named for a conversation, or a resumed run given a different owner (D1)."""
 

@@ -63,6 +63,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolInputGuardrailTripwireTriggered",
         "ToolOutputGuardrailTripwireTriggered",
         "RunClaimedError",
+        "RunCancelledError",
         "RunHandedOverError",
         "UnfinishedRunError",
         "RunStateError",

@@ -65,12 +65,12 @@ class FileQueue:
     async def cancel(self, run_id: str, *, by: str) -> bool:
         """Cancel the run in the store; later deliveries return `cancelled`."""
         try:
-            await self.jobs.store.cancel(run_id, by=by)
+            view = await self.jobs.store.cancel(run_id, by=by)
         except (NotFoundError, RunStateError):
             return True
         except (SessionBusyError, RunClaimedError):
             return False
-        return True
+        return view.cancelled_by is None  # else its worker ends it
 
     async def tend(self) -> dict[str, int]:
         """Resume the runs without a worker."""

@@ -36,6 +36,7 @@ from standfast._src.runs.engine.events import (
     Replied,
     Returned,
     SettledBy,
+    Signalled,
     Stopped,
     Tallied,
     ToolsGone,
@@ -54,6 +55,7 @@ from standfast._src.runs.engine.run import (
     View,
     evolve,
 )
+from standfast._src.runs.engine.signals import is_answerable
 
 _FEED_WHAT_WAS_DUE = "Feed a run only results of effects that due() asked for."
 
@@ -88,6 +90,8 @@ def advance(run: Run, event: Event) -> Run:
         case Decided(at_rest=at_rest):
             run = _apply_decided(run, event)
             return _progress(run, is_ready=True) if at_rest else run
+        case Signalled() if not run.finished:
+            return _apply_signal(run, event)
         case Returned():
             return _apply_returned(run, event)
         case ChildMoved(call_id, child):
@@ -238,6 +242,20 @@ def _apply_decided(run: Run, event: Decided) -> Run:
         return run if decision.sticky else evolve(run, decided=run.decided.appended((decision,)))
     refuse_to_override(run, call, decision)
     return _change_call(run, call.id, ("waiting", "asked"), decision=decision, state="asked")
+
+
+def _apply_signal(run: Run, event: Signalled) -> Run:
+    signal, was_parked = event.signal, run.is_parked
+    if signal.number < run.spec.signals_taken:
+        return run  # applied before
+    run = evolve(run, spec=run.spec.with_context("signals", signal.number + 1))
+    if signal.cancel is not None:
+        run = evolve(run, spec=run.spec.with_context("cancel", {"by": signal.by, "text": signal.cancel}))
+    elif signal.decision is not None and is_answerable(run, signal):
+        run = _apply_decided(run, Decided(signal.decision, signal.path))
+    else:
+        return run
+    return _progress(run, is_ready=True) if was_parked else run
 
 
 def _apply_returned(run: Run, event: Returned) -> Run:

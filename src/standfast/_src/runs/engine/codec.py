@@ -15,11 +15,13 @@ from msgspec import Meta, Struct, field
 from standfast._src.base.errors import RunStateError
 from standfast._src.base.json_values import Item, decode_value, encode_value
 from standfast._src.items.history import LOCAL_CALL_TYPES
-from standfast._src.runs.engine.advance import refuse_settled
+from standfast._src.runs.engine.advance import advance, refuse_settled
 from standfast._src.runs.engine.append_log import NOT_OF_THE_TYPE, convert, encode_record, plain
 from standfast._src.runs.engine.decisions import decisions_of
+from standfast._src.runs.engine.events import Signalled
 from standfast._src.runs.engine.run import Decision, Run, Turn
 from standfast._src.runs.engine.run_store import LogTail, SavedRun
+from standfast._src.runs.engine.signals import pending_signals
 from standfast._src.runs.engine.upgrades import SCHEMA, VERSION, choose_version, downgrade, upgrade
 
 ENDED = frozenset({"done", "failed", "cancelled"})
@@ -254,7 +256,26 @@ def settler_of(saved: SavedRun) -> str | None:
 
 
 def decode_saved(saved: SavedRun) -> Run:
-    """The run a store holds."""
+    """Decode a stored run, with the signals since the last save (F7)."""
+    run = _decode_as_saved(saved)
+    for signal in pending_signals(saved.signals, run.spec.signals_taken):
+        if not run.finished:
+            run = advance(run, Signalled(signal))
+    return run
+
+
+def count_taken_signals(head: bytes) -> int | None:
+    """Return the number of applied signals of a saved head; None for an ended run."""
+    known = _own_head(head)
+    spec = known.get("spec")
+    if "ended" in known or not isinstance(spec, dict):
+        return None
+    context = spec.get("context")
+    found = context.get("signals") if isinstance(context, dict) else None
+    return found if type(found) is int else 0
+
+
+def _decode_as_saved(saved: SavedRun) -> Run:
     try:
         stored = decode_value(saved.head)
         logs = {name: [decode_value(record) for record in saved.logs.get(name, ())] for name in LOGS}

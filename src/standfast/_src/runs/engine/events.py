@@ -13,6 +13,7 @@ from msgspec import Struct
 from standfast._src.base.json_values import Item
 from standfast._src.runs.engine.limits import Tally
 from standfast._src.runs.engine.run import Call, Conclusion, Decision, Entry, Hold, Outgoing, Response, Run, StopMode
+from standfast._src.runs.engine.signals import Signal
 
 Stage = Literal["input", "staged", "output"]
 
@@ -174,6 +175,12 @@ class Decided(Event, frozen=True):
     decision: Decision
     path: tuple[str, ...] = ()
     at_rest: bool = False
+
+
+class Signalled(Event, frozen=True):
+    """A signal reached the run (F7). A decision changes nothing after the end of the question."""
+
+    signal: Signal
 
 
 class Returned(Event, frozen=True):

@@ -74,7 +74,8 @@ class Spec(Struct, frozen=True):
     input_is_text: bool = False
     context: Any = None
     """What few runs have, as a JSON object: `inside`, `apart`, `beside`, `took_over`, `takeovers`,
-    `handed_over`, `held`, `message`, `attempts`, `heard`, `limits`, `tally`, `budgets`.
+    `handed_over`, `held`, `message`, `attempts`, `heard`, `limits`, `tally`, `budgets`, `signals`,
+    `cancel`.
     Fields would stand in the saved form of every run."""
 
     @property
@@ -159,6 +160,18 @@ class Spec(Struct, frozen=True):
     def with_limits(self, limits: Limits | None) -> Spec:
         """Return a copy under these limits."""
         return self.with_context("limits", None if limits is None else plain_record(limits))
+
+    @property
+    def signals_taken(self) -> int:
+        """Number of applied signals (F7)."""
+        found = self.context.get("signals") if isinstance(self.context, dict) else None
+        return found if type(found) is int else 0
+
+    @property
+    def cancel_wish(self) -> dict[str, str] | None:
+        """Wish of an operator to cancel the run, if any: `by`, and `text` for unfinished calls (F7)."""
+        found = self.context.get("cancel") if isinstance(self.context, dict) else None
+        return found if isinstance(found, dict) else None
 
     def with_context(
         self, name: str, value: bool | int | Sequence[object] | Mapping[str, object] | None = True
@@ -521,7 +534,7 @@ class Run(Struct, frozen=True, dict=True):
         if stop is not None and (self.turn.number if self.turn is not None else self.progress.turns + 1) > stop.upto:
             return "failed" if stop.mode == "failed" else "cancelled"
         if self.progress.is_ready and not self.is_held:
-            return "paused" if self.waiting else "ready"
+            return "paused" if self.waiting and self.spec.cancel_wish is None else "ready"
         return "paused" if self.paused else "running"
 
     def call(self, call_id: str) -> Call | None:

@@ -57,6 +57,8 @@ class SavedRun:
     revision: int
     head: bytes
     logs: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    signals: bytes | None = None
+    """Cell of pending signals (F7); None without any."""
     made_at: float | None = field(default=None, compare=False)
     """Time of creation, if the store was asked: tells it from a later run of the same id, made after a deletion."""
 

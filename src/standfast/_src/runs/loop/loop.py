@@ -11,12 +11,18 @@ swallowed: anyio repeats one until it has left.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Literal
 
-from standfast._src.base.errors import LeaseLostError, RunClaimedError, RunHandedOverError, UsageLimitExceeded
+from standfast._src.base.errors import (
+    LeaseLostError,
+    RunCancelledError,
+    RunClaimedError,
+    RunHandedOverError,
+    UsageLimitExceeded,
+)
 from standfast._src.base.logs import logger
 from standfast._src.base.operational_events import emit
 from standfast._src.runs.engine.advance import advance
@@ -27,6 +33,7 @@ from standfast._src.runs.engine.run import Run
 from standfast._src.runs.loop.reconciler import ignore_exception
 from standfast._src.runs.loop.saving_loop import SavingLoop
 from standfast._src.runs.persistence.pending_items import cut_nested
+from standfast._src.runs.persistence.run_saver import RunSaver
 from standfast._src.runs.persistence.session_lock import NewItems
 from standfast._src.runs.steps.call_lookup import tell_begun
 
@@ -42,6 +49,15 @@ def handed_over_error(run: Run) -> RunHandedOverError:
         f"run {run_id!r} was handed over, because this worker stops: what it had done is saved",
         "Give its job back to the queue, or let another worker go on: Runner.recover(...), or its run_id again.",
         run_id=run_id,
+    )
+
+
+def cancelled_error(run: Run, wish: Mapping[str, str]) -> RunCancelledError:
+    """Build the error for callers of a run after an operator cancelled the run."""
+    return RunCancelledError(
+        f"{wish['by']} cancelled run {run.spec.run_id!r}, and it has ended",
+        "Read the history; start a new run under another run_id for what is still to be done.",
+        by=wish["by"],
     )
 
 
@@ -85,7 +101,8 @@ class Loop(SavingLoop):
     has_entered = False
     sibling: Loop | None = None
     """Another run of the conversation, which this one lets finish first."""
-    _is_cut = _is_closing = _is_submitted = _append_failed = False
+    _is_cut = _is_closing = _is_submitted = _append_failed = _is_to_end = False
+    _looking: asyncio.Task[None] | None = None
     _handing_over: Literal["no", "when what is under way has ended", "now"] = "no"
     _closing: asyncio.Task[None] | None = None
 
@@ -114,14 +131,26 @@ class Loop(SavingLoop):
         """Perform due effects until none is left. If an effect raises, end the run in order first."""
         self.has_entered = True
         try:
-            await self.reconcile()
-            if self.meter is not None:
-                self.meter.release_ahead()  # the run came to rest without a further request
-            if self.limit_error is not None:
-                raise self.limit_error
-            if self._hands_over and due(self.state):
-                await self._hand_over()
-            await self._save_at_rest()
+            spec = self.state.spec
+            if spec.context is not None and spec.cancel_wish is not None and not self.state.finished:
+                self.task = asyncio.current_task()
+                await self._end_as_wished()
+            while True:
+                await self.reconcile()
+                if self.meter is not None:
+                    self.meter.release_ahead()  # the run came to rest without a further request
+                if self.limit_error is not None:
+                    raise self.limit_error
+                if self._hands_over and due(self.state):
+                    await self._hand_over()
+                await self._save_at_rest()
+                saver = self.saver
+                if saver is None or saver.signals is None or self.state.finished:
+                    break
+                taken = self.state.spec.signals_taken
+                await self.take_signals()  # the step of a pause has met a decision
+                if self.state.spec.signals_taken == taken and saver.has(self.state):
+                    break
         except RunHandedOverError:
             raise
         except asyncio.CancelledError:
@@ -135,6 +164,8 @@ class Loop(SavingLoop):
                 raise
             if self.task is not None:
                 self.task.uncancel()  # it was ours, and it is dealt with
+            if (wish := self.state.spec.cancel_wish) is not None and self._is_to_end:
+                raise cancelled_error(self.state, wish) from None
         except (RunClaimedError, LeaseLostError) as error:
             await self._give_up()  # the run is another's now: nothing more may be written in its name
             emit("lease_lost", run=self.state.spec.run_id, reason=type(error).__name__)
@@ -161,6 +192,24 @@ class Loop(SavingLoop):
         self._is_cut = True
         self._cut()
         return self.task is not None or self.has_entered
+
+    async def _end_as_wished(self) -> None:
+        if not self._is_to_end:
+            self._is_to_end = self._is_cut = True
+            self._cut()
+            await asyncio.sleep(0)  # said to this very task, it is to be heard here
+
+    def look_for_signals(self) -> None:
+        """Read the run's signals in a task: a renewal of the lease has found a new one (F7)."""
+        if self.saver is not None and not self._is_closing and not self.state.finished:
+            self._looking = asyncio.ensure_future(self._read_signals(self.saver))
+            self._looking.add_done_callback(ignore_exception)  # the next save meets them in any case
+
+    async def _read_signals(self, saver: RunSaver[Run]) -> None:
+        saved = await saver.store.load_run(self.state.spec.run_id)
+        if saved is not None and self.task is not None:
+            saver.signals = saved.signals
+            await self.take_signals()
 
     def _cut(self) -> None:
         if self.task is not None and not self._is_closing:  # said twice, it must not cut short what is being stored
@@ -226,15 +275,19 @@ class Loop(SavingLoop):
 
     async def _close_when_cancelled(self) -> None:
         try:
-            await self._close(Stopped("immediate"), CLOSING_GRACE_S)
+            await self._close(self._make_stop(), CLOSING_GRACE_S)
         except Exception as error:  # raised, it would take the place of the cancellation
-            self.close_now(Stopped("immediate"))
+            self.close_now(self._make_stop())
             logger.warning(
                 "run %s was cancelled, and its store has not said yet that it has what the run had done: %s: %s",
                 self.state.spec.run_id,
                 type(error).__name__,
                 error,
             )
+
+    def _make_stop(self) -> Stopped:
+        wish = self.state.spec.cancel_wish if self._is_to_end else None
+        return Stopped("immediate") if wish is None else Stopped("abandoned", message=wish["text"])
 
     async def _close(self, stopped: Stopped, store_s: float | None = None) -> None:
         """Close the open turn, and store the turn if a tool has run in it (C8). A second cancellation does not wait.
@@ -300,7 +353,8 @@ class Loop(SavingLoop):
         run = self.state
         stop = run.progress.stop
         # A run that waits for a person is left waiting: it was at rest, and only that had still to be saved.
-        if not run.finished and not run.paused and (stop is None or stop.mode == "after_turn"):
+        is_left = run.paused and stopped.mode != "abandoned"
+        if not run.finished and not is_left and (stop is None or stop.mode == "after_turn"):
             tell_begun(run, "it was cut, and its turn says so")
             self.nested = cut_nested(run, self.children.storing())
             self.apply(stopped)

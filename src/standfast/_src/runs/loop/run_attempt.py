@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakMethod
 
 from standfast._src.agents.error_handlers import RunErrorDetails
 from standfast._src.agents.usage_limits import PriceFunction
@@ -238,6 +239,9 @@ class RunAttempt:
         self.loop.is_kept = opened.saver is not None or self.arguments.is_saved_outside
         if opened.run.spec.context is not None:  # most runs have none, and no limits
             self._start_meter(opened)
+        is_leased = self.scope.session is not None or self.scope.run_lease is not None
+        if is_leased and self.arguments.moved is None:  # the outermost run tells a nested one
+            self._listen_for_signals()
         if self.loop.is_to_stop:
             self.loop.stop_after_turn()  # asked for before there was this run to stop
 
@@ -251,6 +255,19 @@ class RunAttempt:
             meter = self.scope.meter = UsageMeter(self.loop, self._price(), self.arguments.meter)
             meter.adopt()
             self.loop.meter = meter if spec.budgets else None
+
+    def _listen_for_signals(self) -> None:
+        found = WeakMethod(self.loop.look_for_signals)  # a lease is held by its loop: no cycle
+
+        def look() -> None:
+            if (look_for_signals := found()) is not None:
+                look_for_signals()
+
+        if self.scope.session is not None:
+            self.scope.session.tell_when_asked(look)
+        tell: Any = getattr(self.scope.run_lease, "tell_when_asked", None)
+        if tell is not None:
+            tell(look)
 
     def _price(self) -> PriceFunction:
         return self.arguments.config.price or self.arguments.price or (lambda usage, model: None)

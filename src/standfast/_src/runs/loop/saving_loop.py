@@ -26,8 +26,10 @@ from standfast._src.runs.engine.events import (
     MessageHeard,
     Replied,
     Returned,
+    Signalled,
 )
 from standfast._src.runs.engine.run import Run
+from standfast._src.runs.engine.signals import pending_signals
 from standfast._src.runs.loop.reconciler import Reconciler
 from standfast._src.runs.persistence.pending_items import with_items
 from standfast._src.runs.persistence.run_saver import RunSaver
@@ -133,6 +135,22 @@ class SavingLoop(Reconciler[Run, Event, Effect]):
             await self._moved(self.state)  # first: who goes on with a nested run goes by what its parent knows
         if saves:
             await self.save()
+        if self.saver is not None and self.saver.signals is not None:
+            await self.take_signals()
+
+    async def take_signals(self) -> None:
+        """Apply the signals of the last save (F7); a wish to cancel ends the run."""
+        saver, run = self.saver, self.state
+        if saver is None or saver.signals is None or run.finished or self._moved is not None:
+            return
+        for signal in pending_signals(saver.signals, run.spec.signals_taken):
+            saver.needed = True
+            self.apply(Signalled(signal))
+        if self.state.spec.cancel_wish is not None:
+            await self._end_as_wished()
+
+    async def _end_as_wished(self) -> None:
+        """End the run: an operator has cancelled the run."""
 
     def _must_save(self, event: Event) -> bool:
         return isinstance(event, ALWAYS_SAVED) or (isinstance(event, Replied) and self.state.spec.owner.is_server)

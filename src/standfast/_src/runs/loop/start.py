@@ -202,7 +202,7 @@ async def _open_again(scope: RunScope, fresh: Run, earlier: Run, revision: int) 
     refuse_settled(earlier.spec.run_id, earlier.progress.settled_by)
     raise_for_hold(earlier)
     earlier = under_limits(earlier, scope.config)
-    if earlier.is_closed or (earlier.paused and not due(earlier)):
+    if earlier.is_closed or _only_waits(earlier):
         scope.wrapper.usage.add(usage_of(earlier))
         return await _look_at(scope, earlier, revision)
     # Where the store cannot lease, the revision decides between two workers: the one that saves first goes on.
@@ -232,7 +232,7 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
         # One that goes on inside another is as its parent's record says; what its session's store says is asked below.
         status = run.status if is_nested else await check_unclaimed(run, scope.store, resumed.revision)
     raise_for_hold(run)
-    if run.paused and not due(run):
+    if _only_waits(run):
         return await _look_at(scope, run, resumed.revision)
     await _hold(scope, resumed)
     may_wait = scope.config.concurrency == "wait" and not (resumed.takeover or resumed.at_once)
@@ -246,6 +246,11 @@ async def open_resumed(scope: RunScope, resumed: ResumedRun) -> Opened:
     if status == "running" and not (is_nested or _has_no_worker(scope) or resumed.takeover):
         raise _marked_as_running(run)
     return await _claim(scope, run, await _load_revision(scope, resumed))
+
+
+def _only_waits(run: Run) -> bool:
+    """Return True if a run waits for a person, with nothing to do before the decision."""
+    return run.paused and not due(run) and run.spec.cancel_wish is None
 
 
 async def _load_revision(scope: RunScope, resumed: ResumedRun) -> int:

@@ -9,9 +9,10 @@ without the lease saves nothing, and it can be one step with the items of a turn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 from standfast._src.base.errors import RunClaimedError, SessionConflictError
@@ -19,7 +20,7 @@ from standfast._src.runs.engine.run_store import RunStore, SavableRecord
 from standfast._src.runs.loop.reconciler import ignore_exception
 from standfast._src.runs.persistence.session_lock import NewItems, SessionLock
 from standfast._src.sessions.rules.budgets import draws_of
-from standfast._src.sessions.rules.saved_runs import RunSave
+from standfast._src.sessions.rules.saved_runs import Recorded, RunSave
 
 State = TypeVar("State")
 
@@ -57,6 +58,8 @@ class RunSaver(Generic[State]):
     ) -> None:
         self.store = store
         self.revision = revision
+        self.signals: bytes | None = None
+        """Pending signals of the last saved state (F7)."""
         self.needed = needed
         """Whether something has happened that must survive: before that, nothing is written."""
         self.beside = hold if hold is not None and hold.keeps(store) else None
@@ -199,8 +202,13 @@ class RunSaver(Generic[State]):
     async def _send_write(self, write: _Write[State]) -> int:
         save = write.save
         if self.beside is not None:
-            done = await self.beside.record(write.new, run=save, release=write.release)
-            self.refused = getattr(done, "refused", {})
+            done: Recorded = await self.beside.record(write.new, run=save, release=write.release)
+            self._note_answer(done)
+            return done.revision
+        if _records(type(self.store)):
+            store: Any = self.store
+            done = await store.record_run(save)
+            self._note_answer(done)
             return done.revision
         return await self.store.save_run(
             save.run_id,
@@ -211,6 +219,9 @@ class RunSaver(Generic[State]):
             agent=save.agent,
             session_id=save.session_id,
         )
+
+    def _note_answer(self, done: Recorded) -> None:
+        self.refused, self.signals = getattr(done, "refused", {}), getattr(done, "signals", None)
 
     def _save_of(self, record: SavableRecord) -> RunSave:
         tails = record.tails(self._confirmed.lengths() if self._confirmed is not None else {})
@@ -252,6 +263,13 @@ class RunSaver(Generic[State]):
         save, store = self.last(state), cast("Any", self.store)
         submitted: Coroutine[Any, Any, object] | None = None if save is None else store.save_detached(save)
         return submitted
+
+
+@lru_cache(maxsize=64)
+def _records(kind: Hashable) -> bool:
+    """Return True if the class with a store's `save_run` has `record_run` too: a store around another has neither."""
+    kinds = vars(next(one for one in cast("type", kind).__mro__ if "save_run" in vars(one)))
+    return "record_run" in kinds
 
 
 # --- who watches -----------------------------------------------------------------------------------------------------

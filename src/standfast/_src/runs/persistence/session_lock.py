@@ -291,6 +291,12 @@ class SessionLock:
         if callable(told):
             told(tell)
 
+    def tell_when_asked(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when a renewal of the lease finds a signal, if the lease supports notification (F7)."""
+        told = getattr(self.lease, "tell_when_asked", None)
+        if callable(told):
+            told(tell)
+
     async def release(self) -> None:
         """Give back what was borrowed. The session stays open (C14)."""
         held, self._held = self._held, None
@@ -364,10 +370,10 @@ class SessionLock:
             await self.record(new, run=None, release=release)
 
     async def record(self, new: NewItems, *, run: RunSave | None, release: bool = False) -> Recorded:
-        """Store items, the run, and the release of its lease, in one step."""
+        """Store items, the run, and the release of the lease, in one step. A run with a signal keeps the lease (F7)."""
         gives_back = release and self.lease is self._held is not None
         done: Recorded = await self.session.record(run=run, lease=self.lease, release=gives_back, **new.as_arguments())
-        if gives_back:
+        if gives_back and getattr(done, "signals", None) is None:
             self._held = None
         self.inbox = getattr(done, "inbox", ())
         return done

@@ -25,6 +25,7 @@ from standfast._src.base.errors import (
     LeaseLostError,
     ModelBehaviorError,
     OwnerError,
+    RunCancelledError,
     RunClaimedError,
     RunHandedOverError,
     RunStateError,
@@ -394,6 +395,8 @@ class Recovery:
         match error:
             case RunHandedOverError():
                 self._tell(summary, "handed_over", error=error)
+            case RunCancelledError():
+                self._tell(summary, "continued")  # an operator had cancelled it, and now it has ended (F7)
             case RunClaimedError() | SessionBusyError() | LeaseLostError():
                 if not await self._has_ended(store, summary.run_id):
                     self._tell(summary, "alive", error=error)

@@ -26,7 +26,7 @@ from standfast._src.base.logs import session_logger as _log
 from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.thread_start import start_thread
 from standfast._src.sessions.rules import leases
-from standfast._src.sessions.rules.leases import TICKET_S, Fence, OpenRun
+from standfast._src.sessions.rules.leases import TICKET_S, Fence, LeaseState, OpenRun
 from standfast._src.sessions.storage import Name
 
 POLL_FIRST_S, POLL_MAX_S = 0.01, 0.25
@@ -73,6 +73,8 @@ class StoredLease:
         self._renewed_at = self._tried_at = asked_at
         self._is_over = self._was_away = False
         self._when_lost: Callable[[], None] | None = None
+        self._when_asked: Callable[[], None] | None = None
+        self._asked = ""
         self._loop = weakref.ref(asyncio.get_running_loop())
         self._context = copy_context()  # renewed by a thread, it is still the run's that took it
         self._keeps = keeps  # a session that only its lease knows must not be collected: it could never give it back
@@ -109,12 +111,16 @@ class StoredLease:
         """Call `tell` in the holder's event loop as soon as the store reports another holder."""
         self._when_lost = tell
 
+    def tell_when_asked(self, tell: Callable[[], None]) -> None:
+        """Call `tell` in the holder's event loop when a renewal finds that a run under the lease got a signal (F7)."""
+        self._when_asked = tell
+
     async def renew(self) -> None:
         """Extend the lease by `ttl_s`; raises LeaseLostError if another holder took it."""
         asked_at = clock_s()
         held = await self._carrier.carry(partial(leases.renew, self._name, self.fence), self._timeout_s, durable=False)
         self._apply_renewal(asked_at, held, None)
-        if not held:
+        if held is None:
             raise LeaseLostError(
                 f"the lease number {self.number} has been taken by another holder",
                 "Another run has the session now: reload it and run again.",
@@ -155,7 +161,7 @@ class StoredLease:
         self._was_away = self.was_away
         self._tried_at = asked_at
 
-        def then(held: bool | None, error: BaseException | None) -> None:
+        def then(held: LeaseState | None, error: BaseException | None) -> None:
             lease = me()
             if lease is not None:
                 lease._apply_renewal(asked_at, held, error)
@@ -163,19 +169,25 @@ class StoredLease:
         self._carrier.post(partial(leases.renew, self._name, self.fence), self._timeout_s, then, self._context)
         return self.ttl_s / 3
 
-    def _apply_renewal(self, asked_at: float, held: bool | None, error: BaseException | None) -> None:
-        if held:
+    def _apply_renewal(self, asked_at: float, held: LeaseState | None, error: BaseException | None) -> None:
+        if held is not None:
             # From when it was asked for, not from when the answer came: the store may have been quicker than the wire.
             self._renewed_at = max(self._renewed_at, asked_at)
             self._tried_at = max(self._tried_at, asked_at)
             self._was_away = False
+            if held.asked != self._asked:
+                self._asked = held.asked
+                self._tell(self._when_asked)
         elif error is None and not self._is_over:
             self._is_over = self._was_away = True
             # Another worker has it. After an error nothing is known, and time decides.
-            loop, tell = self._loop(), self._when_lost
-            if loop is not None and tell is not None:
-                with suppress(RuntimeError):  # the loop is closed, and the holder ended with it
-                    loop.call_soon_threadsafe(tell)
+            self._tell(self._when_lost)
+
+    def _tell(self, tell: Callable[[], None] | None) -> None:
+        loop = self._loop()
+        if loop is not None and tell is not None:
+            with suppress(RuntimeError):  # the loop is closed, and the holder ended with it
+                loop.call_soon_threadsafe(tell)
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,9 +14,10 @@ from standfast._src.sessions.client.executor import Executor
 from standfast._src.sessions.client.held_leases import StoredLease
 from standfast._src.sessions.client.held_run_leases import lease_run
 from standfast._src.sessions.protocol import Lease, page_size
-from standfast._src.sessions.rules import budgets, saved_runs
+from standfast._src.sessions.rules import budgets, run_signals, saved_runs
 from standfast._src.sessions.rules.budgets import BudgetState
 from standfast._src.sessions.rules.leases import Fence, IsGone
+from standfast._src.sessions.rules.run_signals import Change
 from standfast._src.sessions.rules.saved_runs import Recorded, Recording, RunSave
 from standfast._src.sessions.storage import Name
 
@@ -85,6 +86,17 @@ class StoredRunStore:
         session = None if session_id is None else Name("session", session_id)
         plan = partial(saved_runs.record, Recording(session, (), save, fence_of(lease)))
         return (await self._carrier().carry(plan, self._timeout_s)).revision
+
+    async def record_run(self, save: RunSave) -> Recorded:
+        """Save a run as `save_run` does; the answer has the run's pending signals too (F7)."""
+        session = None if save.session_id is None else Name("session", save.session_id)
+        return await self._carrier().carry(
+            partial(saved_runs.record, Recording(session, (), save, None)), self._timeout_s
+        )
+
+    async def change_run(self, run_id: str, decide: Callable[[SavedRun], Change]) -> None:
+        """Change a saved run as `decide` says, at once or by a signal to its worker (F7)."""
+        await self._carrier().carry(partial(run_signals.change_run, check_run_id(run_id), decide), self._timeout_s)
 
     def save_detached(self, save: RunSave) -> Coroutine[Any, Any, Recorded]:
         """Submit a save of a run by this call itself: it is executed even without a waiting caller."""

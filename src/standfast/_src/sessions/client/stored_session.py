@@ -280,7 +280,8 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
 
     async def _release_after(self, waiting: Coroutine[Any, Any, Recorded], lease: StoredLease) -> Recorded:
         done = await waiting
-        lease.note_given_back()
+        if done.signals is None:  # else the run goes on with them, under its lease
+            lease.note_given_back()
         return done
 
     # --- replace, rewind, fork ---------------------------------------------------------------------------------------
@@ -344,18 +345,17 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
         wait_s: float,
         holder: str = "",
         renewed: bool = True,
-        instead_of: str | None = None,
     ) -> StoredLease:
         """Acquire the lease, waiting at most `wait_s` for the holder to release it; raises SessionBusyError after that
         (B7).
 
         It is renewed off the caller's loop until it is released or forgotten (`renewed=False`: only by `renew`).
-        `holder` is for people: who this is. `instead_of`: a run whose worker it is taken from, in one step.
+        `holder` is for people: who this is.
         """
         check_seconds("ttl_s of a lease", ttl_s, is_ttl=True)
         check_seconds("wait_s of a lease", wait_s)
         self._check_open()
-        asking = _Asking(self, ttl_s, _describe_holder(holder), instead_of)
+        asking = _Asking(self, ttl_s, _describe_holder(holder))
         self._asking.add(asking)
         try:
             lease = await asking.until(time.monotonic() + wait_s, wait_s)
@@ -493,9 +493,8 @@ class StoredSession(InspectionMethods, MessageMethods, SessionABC):
 class _Asking:
     """One task's attempt to acquire a lease: asks while first in this process, and waits in between."""
 
-    def __init__(self, session: StoredSession, ttl_s: float, holder: str, instead_of: str | None) -> None:
+    def __init__(self, session: StoredSession, ttl_s: float, holder: str) -> None:
         self._session, self._ttl_s, self._nonce, self._holder = session, ttl_s, uuid4().hex, holder
-        self._instead_of = instead_of
         self._seen: tuple[int, int, float] | None = None
         self._busy: Busy | None = None
         self._key = session.conversation_key()
@@ -503,7 +502,7 @@ class _Asking:
         self._has_asked = False
         self._asked: Executor | None = None
         """The executor it has asked, while the lease may be acquired and no object exists that would release it."""
-        if instead_of is None and WAITERS.is_full(self._key):
+        if WAITERS.is_full(self._key):
             raise SessionBusyError(
                 f"{WAITERS_MAX} tasks of this process wait for session {session.session_id!r} already",
                 "Try again later, and bound how many runs of one conversation are started at once.",
@@ -516,7 +515,7 @@ class _Asking:
         while True:
             tickets = WAITERS.tickets_behind(self._key, self._waiter)
             left = deadline - time.monotonic()
-            if tickets or self._instead_of is not None:
+            if tickets:
                 # The last time it asks for itself only; and one that never waited leaves no ticket at all.
                 lease = await self._ask(tickets if left > 0 else tickets[: self._has_asked])
                 if lease is not None:
@@ -547,7 +546,7 @@ class _Asking:
 
     async def _ask(self, tickets: tuple[str, ...]) -> StoredLease | None:
         session, asked_at = self._session, clock_s()
-        asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets, self._instead_of)
+        asker = Asker(self._ttl_s, self._nonce, self._holder, session._process(), tickets)
         self._has_asked = self._has_asked or bool(tickets)
         self._asked = session._get_executor()
         got = await session._write(partial(self._acquire, asker, self._watch()), undo=self._give_back, durable=False)
@@ -615,8 +614,8 @@ def _idempotency_slot_of(carrier: Executor, own: str = "") -> IdempotencySlot | 
 
 
 def _settle_release(lease: StoredLease, result: object, error: BaseException | None) -> None:
-    """Finish a step that was to release the lease: if it was refused, release the lease alone."""
-    if error is None:
+    """Finish a step that was to release the lease: release the lease alone if the step did not."""
+    if error is None and getattr(result, "signals", None) is None:
         lease.note_given_back()
     else:
         lease.release_now()

@@ -61,6 +61,8 @@ class LeaseState(msgspec.Struct, frozen=True, omit_defaults=True):
     tickets: tuple[Ticket, ...] = ()
     taken: float = 0.0
     """When it was taken; `since` is when it was last renewed."""
+    asked: str = ""
+    """Id of the newest signal to a run under the lease; the holder looks for signals at the next renewal (F7)."""
 
     def is_over(self, now: float) -> bool:
         """Return whether the lease is free by the store's clock."""
@@ -179,8 +181,6 @@ class Asker(NamedTuple):
     process: str
     tickets: tuple[str, ...]
     """Its own ticket, then those of the waiters behind it in the same process; empty: it does not wait."""
-    instead_of: str | None = None
-    """The run whose worker loses the lease; a lease held for another run is not taken."""
 
 
 class UnchangedLease(NamedTuple):
@@ -223,11 +223,9 @@ def acquire(name: Name, asker: Asker, watch: UnchangedLease | None, is_gone: IsG
             return Taken(held.number, runs, inbox=inbox_in(sight))
         waiting = [one for one in held.tickets if not one.has_lapsed(sight.now)]
         mine = asker.tickets[0] if asker.tickets else None
-        # The worker that ends a run comes before the waiters for its end.
-        ends_it = OpenRun(asker.instead_of or "", "running", held.number) in runs
         ids = [one.id for one in waiting]
-        ahead = [] if ends_it else ids[: ids.index(mine)] if mine in ids else ids
-        if (held.is_over(sight.now) or ends_it or _is_unchanged(held, watch) or is_gone(held.process)) and not ahead:
+        ahead = ids[: ids.index(mine)] if mine in ids else ids
+        if (held.is_over(sight.now) or _is_unchanged(held, watch) or is_gone(held.process)) and not ahead:
             rest = tuple(one for one in waiting if one.id != mine)
             now = sight.now
             taken = LeaseState(
@@ -266,30 +264,30 @@ def _try_write(name: Name, sight: ReadAnswer, held: LeaseState) -> Plan[bool]:
     return isinstance(got, Done)
 
 
-def renew(name: Name, fence: Fence) -> Plan[bool]:
-    """Extend a lease by its time, if still the newest; return whether it is."""
+def renew(name: Name, fence: Fence) -> Plan[LeaseState | None]:
+    """Extend the newest lease by one ttl, and return the new state; None for a lost lease."""
     renewed = msgspec.structs.replace
     return (yield from _if_ours(name, fence, lambda held, now: renewed(held, since=now, renewals=held.renewals + 1)))
 
 
 def release(name: Name, fence: Fence) -> Plan[bool]:
     """Release a lease, if it is still the newest; return whether it was."""
-    return (yield from _if_ours(name, fence, lambda held, now: clear_holder(held)))
+    return (yield from _if_ours(name, fence, lambda held, now: clear_holder(held))) is not None
 
 
-def _if_ours(name: Name, fence: Fence, change: Callable[[LeaseState, float], LeaseState]) -> Plan[bool]:
-    """Change a lease, if it is still the newest; return whether it was."""
+def _if_ours(name: Name, fence: Fence, change: Callable[[LeaseState, float], LeaseState]) -> Plan[LeaseState | None]:
+    """Change the newest lease, and return the new state; None for a lost lease."""
     tried: LeaseState | None = None
     while True:
         sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
         held = lease_state_in(sight)
         if not _is_ours(held, fence):
-            return False
+            return None
         if tried is not None and tried.ttl_s and held.renewals >= tried.renewals:
-            return True  # it was renewed, and the answer lost
+            return held  # it was renewed, and the answer lost
         tried = change(held, sight.now)
         if (yield from _try_write(name, sight, tried)):
-            return True
+            return tried
 
 
 def _is_ours(held: LeaseState, fence: Fence) -> bool:
@@ -305,6 +303,13 @@ def release_put(sight: ReadAnswer, fence: Fence) -> Mapping[str, bytes]:
     """Return the cells for releasing a lease within a larger step; empty if another worker holds it."""
     held = lease_state_in(sight)
     return {LEASE: _encode(clear_holder(held))} if _is_ours(held, fence) else {}
+
+
+def ask_holder(name: Name, signal_id: str) -> Plan[KeyUpdate | None]:
+    """Plan the change for making a lease's holder look for signals; None for a free lease (F7)."""
+    sight = yield from look(ReadRequest(name, cells=(LEASE,), mark=False))
+    held = lease_state_in(sight)
+    return None if held.is_over(sight.now) else _change(name, sight, msgspec.structs.replace(held, asked=signal_id))
 
 
 def withdraw(name: Name, ticket: str, nonce: str | None = None) -> Plan[None]:

@@ -140,7 +140,7 @@ def send(session: Name, wanted: Sending) -> Plan[Receipt]:
                 f"{len(ids)} messages wait in session {session.id!r}, and no run hears them",
                 "Send again later; see that a worker recovers the runs of this store (Runner.recover).",
             )
-        saving, _ = yield from plan_save(wanted.save)
+        saving = (yield from plan_save(wanted.save)).change
         assert saving is not None  # there is no run of that id
         conditions = {cell: value_of(sight, cell) for cell in (INBOX, run, note, writer)}
         if wanted.when_busy == "reject":

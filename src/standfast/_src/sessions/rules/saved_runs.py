@@ -8,7 +8,7 @@ cell on the session, written in the same step: the next holder of the session's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -23,8 +23,15 @@ from standfast._src.base.errors import (
     StandfastError,
 )
 from standfast._src.base.json_values import Item, encode_value
-from standfast._src.runs.engine.codec import ENDED as ENDED, conversation_of, is_left_open, may_go_on
+from standfast._src.runs.engine.codec import (
+    ENDED as ENDED,
+    conversation_of,
+    count_taken_signals,
+    is_left_open,
+    may_go_on,
+)
 from standfast._src.runs.engine.run_store import LogTail, RunSummary, SavedRun, check_run_id
+from standfast._src.runs.engine.signals import encode_signals, pending_signals
 from standfast._src.sessions.protocol import Head
 from standfast._src.sessions.rules.append import AppendBatch, Written, plan_append
 from standfast._src.sessions.rules.budgets import Draw, commit_with_draws, refused_draws
@@ -54,7 +61,7 @@ from standfast._src.sessions.rules.leases import (
 )
 from standfast._src.sessions.storage import Cell, Done, KeyUpdate, Listed, Name, Plan, ReadAnswer, ReadRequest
 
-HEAD, LENGTHS, LOG = "head", "logs", "log/"
+HEAD, LENGTHS, LOG, SIGNALS = "head", "logs", "log/", "signals"
 
 UNREADABLE = "unreadable"
 """Status in a listing for a run whose labels were damaged."""
@@ -110,6 +117,8 @@ class Recorded(NamedTuple):
     """Ids of the waiting messages, as of this step (F1)."""
     refused: Mapping[str, int] = MappingProxyType({})
     """Limits of budgets without room for the run's reservation (F10)."""
+    signals: bytes | None = None
+    """Pending signals of the run after the step (F7); None without any."""
 
 
 # --- loading and saving ----------------------------------------------------------------------------------------------
@@ -117,7 +126,8 @@ class Recorded(NamedTuple):
 
 def load_run(run_id: str, *, times: bool = False) -> Plan[SavedRun | None]:
     """Load a run as last saved; `times` adds its creation time."""
-    sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=times))
+    name = Name("run", run_id)
+    sight = yield from look(ReadRequest(name, cells=(HEAD, SIGNALS), prefixes=(LOG,), mark=False, times=times))
     return saved_in(run_id, sight)
 
 
@@ -135,7 +145,7 @@ def saved_in(run_id: str, sight: ReadAnswer) -> SavedRun | None:
     for cell in sorted(cell for cell in sight.cells if cell.startswith(LOG)):
         _apply(logs, sight.cells[cell])
     kept = {log: tuple(records) for log, records in logs.items() if records}
-    return SavedRun(run_id, revision, head, kept, sight.created)
+    return SavedRun(run_id, revision, head, kept, value_of(sight, SIGNALS), sight.created)
 
 
 def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
@@ -145,19 +155,19 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
     """
     name = Name("run", known.run_id)
     made_at = known.made_at
-    sight = yield from look(ReadRequest(name, cells=(HEAD,), mark=False, times=True))
+    sight = yield from look(ReadRequest(name, cells=(HEAD, SIGNALS), mark=False, times=True))
     while True:
-        value = value_of(sight, HEAD)
+        value, signals = value_of(sight, HEAD), value_of(sight, SIGNALS)
         if value is None:
             return None
         revision, head = _parts(known.run_id, value)
         if sight.created != made_at or not known.revision <= revision <= known.revision + NEWER_AT_ONCE:
             return (yield from load_run(known.run_id, times=True))
         if revision == known.revision:
-            return known
+            return known if signals == known.signals else replace(known, signals=signals)
         newer = tuple(f"{LOG}{number:012d}" for number in range(known.revision + 1, revision + 1))
         # With the head again: what was saved in between may have removed what the logs held.
-        sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS, *newer), mark=False, times=True))
+        sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS, SIGNALS, *newer), mark=False, times=True))
         if value_of(sight, HEAD) != value or sight.created != made_at:
             continue
         logs = {log: list(records) for log, records in known.logs.items()}
@@ -165,7 +175,7 @@ def load_run_since(known: SavedRun) -> Plan[SavedRun | None]:
             _apply(logs, sight.cells.get(cell))
         lengths = decode_cell(LENGTHS, value_of(sight, LENGTHS) or b"{}", _lengths_in)
         kept = {log: tuple(records) for log, records in logs.items() if lengths.get(log)}
-        return SavedRun(known.run_id, revision, head, kept, made_at)
+        return SavedRun(known.run_id, revision, head, kept, value_of(sight, SIGNALS), made_at)
 
 
 _lengths_in = msgspec.json.Decoder(dict[str, int]).decode
@@ -196,18 +206,31 @@ def _build_sealed_error(run_id: str) -> RunStateError:
     )
 
 
-def plan_save(save: RunSave) -> Plan[tuple[KeyUpdate | None, int]]:
-    """Return the change for saving a run at the expected revision, and the revision then.
+class PlannedSave(NamedTuple):
+    """Planned save of a run: change (None: committed before), new revision, status for listings."""
 
-    No change if this very save was committed before.
+    change: KeyUpdate | None
+    revision: int
+    status: str
+    signals: bytes | None = None
+    """Pending signals of the saved state (F7)."""
+
+
+def plan_save(save: RunSave) -> Plan[PlannedSave]:
+    """Plan the save of a run at the expected revision.
+
+    The step meets every earlier signal: a pause with a pending signal is listed as ready, for a worker (F7).
     """
     name = Name("run", save.run_id)
-    sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS), mark=False))
+    sight = yield from look(ReadRequest(name, cells=(HEAD, LENGTHS, SIGNALS), mark=False))
     value = value_of(sight, HEAD)
     revision, head = (0, b"") if value is None else _parts(save.run_id, value)
+    kept = value_of(sight, SIGNALS) if SIGNALS in sight.cells else None
+    pending = None if kept is None else _still_pending(kept, save)
+    status = "ready" if pending is not None and save.status == "paused" else save.status
     ahead = revision - save.expect
     if value is not None and head == save.head and (ahead == 1 or (ahead == 2 and save.in_flight is not None)):
-        return None, revision
+        return PlannedSave(None, revision, status, pending)
     if ahead != 0 and not (ahead == 1 and head == save.in_flight):
         raise RunClaimedError(
             f"run {save.run_id!r} is at revision {revision} and {save.expect} was expected",
@@ -229,10 +252,20 @@ def plan_save(save: RunSave) -> Plan[tuple[KeyUpdate | None, int]]:
     if not is_short and save.tails:
         tails = {log: (tail.start, list(tail.records)) for log, tail in save.tails.items()}
         put[f"{LOG}{revision + 1:012d}"] = msgspec.msgpack.encode(tails)
-    labels = _labels(save) | {"revision": str(revision + 1)}
+    if kept != pending:
+        put[SIGNALS] = pending
+    known = save if status == save.status else replace(save, status=status)
+    labels = _labels(known) | {"revision": str(revision + 1)}
     sweep = (LOG,) if is_short and any(lengths.values()) else ()
-    change = KeyUpdate(name, cells={HEAD: value}, sweep=sweep, put=put, touch=True, labels=labels)
-    return change, revision + 1
+    cells = {HEAD: value, SIGNALS: kept}
+    change = KeyUpdate(name, cells=cells, sweep=sweep, put=put, touch=True, labels=labels)
+    return PlannedSave(change, revision + 1, status, pending)
+
+
+def _still_pending(kept: bytes, save: RunSave) -> bytes | None:
+    """Return the pending signals of a saved state; None for an ended run."""
+    taken = count_taken_signals(save.head)
+    return None if taken is None else encode_signals(pending_signals(kept, taken))
 
 
 def _labels(save: RunSave) -> dict[str, str]:
@@ -297,20 +330,24 @@ def record(wanted: Recording) -> Plan[Recorded]:
                 for batch in batches:
                     change = yield from plan_append(session, batch, sight)
                     changes += [] if change is None else [change]
-            done, revision = (None, 0) if save is None else (yield from plan_save(save))
+            planned = PlannedSave(None, 0, "") if save is None else (yield from plan_save(save))
             ends = dict[str, KeyUpdate]()
             for one in wanted.heard:
                 if one.save is not None and (end := (yield from _plan_end(one.save))) is not None:
                     ends[one.message_id] = end
         except StandfastError as error:
             raise lost or error  # noqa: B904 — the first says more than what came of it
-        step = [*([] if done is None else [done]), *ends.values()]
+        step = [*([] if planned.change is None else [planned.change]), *ends.values()]
         if lost is not None and (changes or step or not (batches or save)):
             raise lost
         # Else all was committed before, and another worker may have the lease since, as this step has released it. A
         # repeat that was refused for that would report a lost lease to a run which is stored and has ended.
         if session is not None and lost is None:
-            own = _session_change(session, wanted, changes, sight, ends.keys())
+            # A run that is to go on with a signal keeps its lease.
+            known = wanted if planned.signals is None else wanted._replace(release=False)
+            if save is not None and planned.status != save.status:
+                known = known._replace(save=replace(save, status=planned.status))
+            own = _session_change(session, known, changes, sight, ends.keys())
             step = [own, *step] if step or own.put or own.push else []
         if step and len(changes) < len(batches) and not is_sure:
             # A batch is left out by what was seen, which may be a guess: the step would not notice that its count has
@@ -318,19 +355,22 @@ def record(wanted: Recording) -> Plan[Recorded]:
             is_sure = True
             continue
         refused: Mapping[str, int] = MappingProxyType({})
-        if save is not None and save.draws and done is None:
+        if save is not None and save.draws and planned.change is None:
             refused = yield from refused_draws(save.draws)  # this very save was committed before
         if step:
-            draws = [*save.draws] if save is not None and done is not None else []  # a repeat has drawn already
+            # A repeat has drawn already.
+            draws = [*save.draws] if save is not None and planned.change is not None else []
             draws += [draw for one in wanted.heard if one.save and one.message_id in ends for draw in one.save.draws]
             got, drawn = yield from commit_with_draws(step, draws)
             refused = drawn or refused
             if not isinstance(got, Done):
                 continue
             if step[0].name == session:
-                return Recorded(Head(got.marks[0]), revision, _still_waiting(wanted, inbox_in(sight)), refused)
+                inbox = _still_waiting(wanted, inbox_in(sight))
+                return Recorded(Head(got.marks[0]), planned.revision, inbox, refused, planned.signals)
         inbox = _still_waiting(wanted, inbox_in(sight))
-        return Recorded(Head() if session is None else (yield from head(session)), revision, inbox, refused)
+        at = Head() if session is None else (yield from head(session))
+        return Recorded(at, planned.revision, inbox, refused, planned.signals)
 
 
 def _plan_end(save: RunSave) -> Plan[KeyUpdate | None]:
@@ -340,7 +380,7 @@ def _plan_end(save: RunSave) -> Plan[KeyUpdate | None]:
     if value is None or _parts(save.run_id, value)[1] == save.head:
         return None
     try:
-        return (yield from plan_save(save))[0]
+        return (yield from plan_save(save)).change
     except RunClaimedError as error:
         raise SessionConflictError(
             f"message {save.run_id!r} was heard or begun by another run", "Resume the run: it hears what still waits."

@@ -20,7 +20,7 @@ import msgspec
 
 from standfast._src.base.errors import SealKeyError
 from standfast._src.base.json_values import DIGEST_BYTES, Item, decode_value, encode_value
-from standfast._src.runs.engine.codec import encode_moved, may_go_on
+from standfast._src.runs.engine.codec import RunRecord, decode_saved, encode_moved, has_ended, may_go_on
 from standfast._src.sessions.rules.append import AllWritten, all_written
 from standfast._src.sessions.rules.generations import parse_generations, read_with_generations
 from standfast._src.sessions.rules.history import (
@@ -50,7 +50,7 @@ from standfast._src.sessions.rules.history import (
 )
 from standfast._src.sessions.rules.inspection import costs_in, origin_in
 from standfast._src.sessions.rules.leases import Fence, check_fence, encode_inbox, inbox_in
-from standfast._src.sessions.rules.saved_runs import HEAD, LENGTHS, LOG, saved_in
+from standfast._src.sessions.rules.saved_runs import HEAD, LENGTHS, LOG, SIGNALS, saved_in
 from standfast._src.sessions.storage import (
     NOBODY,
     Cell,
@@ -309,12 +309,24 @@ def _runs(name: Name) -> Plan[list[RunPicture]]:
 
 
 def run_picture(run_id: str) -> Plan[RunPicture | None]:
-    """Take a snapshot of a saved run; None if the run does not exist."""
-    sight = yield from look(ReadRequest(Name("run", run_id), cells=(HEAD,), prefixes=(LOG,), mark=False, times=True))
+    """Take a snapshot of a saved run, with pending signals applied; None if the run does not exist."""
+    return (yield from _run_as_stored(run_id))[0]
+
+
+def _run_as_stored(run_id: str) -> Plan[tuple[RunPicture | None, dict[str, bytes | None]]]:
+    """Return the snapshot of a run, and the stored cells behind the snapshot."""
+    cells = (HEAD, SIGNALS)
+    sight = yield from look(ReadRequest(Name("run", run_id), cells=cells, prefixes=(LOG,), mark=False, times=True))
     saved = saved_in(run_id, sight)
     if saved is None:
-        return None
-    return RunPicture(run_id, dict(sight.labels), saved.revision, saved.head, saved.logs, sight.created)
+        return None, {}
+    labels, head, logs = dict(sight.labels), saved.head, saved.logs
+    if saved.signals is not None and not has_ended(saved):
+        record = RunRecord(decode_saved(saved))
+        head, logs = record.head(), {log: tail.records for log, tail in record.tails({}).items()}
+        labels["status"] = record.status
+    picture = RunPicture(run_id, labels, saved.revision, head, logs, sight.created)
+    return picture, {cell: value_of(sight, cell) for cell in cells}
 
 
 # --- the same session ------------------------------------------------------------------------------------------------
@@ -409,12 +421,15 @@ def close_runs(name: Name, seen: Picture, runs: Sequence[RunPicture], target: st
         ended = encode_moved(run.run_id, run.labels.get("agent", ""), target)
         labels = {key: run.labels[key] for key in ("agent", "session") if key in run.labels}
         labels |= {"status": "cancelled", "revision": str(run.revision + 1), MOVED: "1"}
+        now, stored = yield from _run_as_stored(run.run_id)
+        if now is None or now.stored_head != run.stored_head:
+            return False
         step.append(
             KeyUpdate(
                 Name("run", run.run_id),
-                cells={HEAD: run.stored_head},
+                cells=stored,
                 sweep=(LOG,),
-                put={HEAD: b"%d|" % (run.revision + 1) + ended, LENGTHS: b"{}"},
+                put={HEAD: b"%d|" % (run.revision + 1) + ended, LENGTHS: b"{}", SIGNALS: None},
                 touch=True,
                 labels=labels,
             )

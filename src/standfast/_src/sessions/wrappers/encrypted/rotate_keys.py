@@ -18,7 +18,7 @@ from standfast._src.sessions.rules.history import (
     until_done,
     value_of,
 )
-from standfast._src.sessions.rules.saved_runs import HEAD, LENGTHS, LOG
+from standfast._src.sessions.rules.saved_runs import HEAD, LENGTHS, LOG, SIGNALS
 from standfast._src.sessions.storage import Arrange, Cell, Done, KeyUpdate, Name, Plan, Range, ReadAnswer, ReadRequest
 from standfast._src.sessions.wrappers.encrypted.encrypting_executor import is_open
 from standfast._src.sessions.wrappers.encrypted.head import HEAD_CELLS
@@ -50,7 +50,7 @@ def _anew(cell: str, found: Cell) -> bytes | None:
 def resealed_run(run: Name) -> Plan[None]:
     """Write a run's cells again."""
     while True:
-        sight = yield from look(ReadRequest(run, cells=(HEAD, LENGTHS), prefixes=(LOG,), mark=False))
+        sight = yield from look(ReadRequest(run, cells=(HEAD, LENGTHS, SIGNALS), prefixes=(LOG,), mark=False))
         cells = {cell: found.value for cell, found in sight.cells.items()}
         got = yield from commit([KeyUpdate(run, cells=dict(cells), put=dict(cells))])
         if isinstance(got, Done):
