@@ -15,6 +15,7 @@ import pytest
 
 from standfast import (
     AlreadyDecidedError,
+    Budget,
     InMemoryRunStore,
     RunCancelledError,
     RunConfig,
@@ -34,6 +35,7 @@ from standfast._src.runs.loop.saving_loop import SavingLoop
 from tests.helpers.processes import eventually
 from tests.runs.saved_runs.payment_app import Desk, asks, outputs, pay, says
 
+REQUESTS = "total/requests/acme"
 CONFIG = RunConfig(run_id="r", lease_ttl_s=60.0)  # renewed too late to be of help: the steps meet the signals
 
 
@@ -257,6 +259,45 @@ async def test_a_signal_counts_once_and_one_that_comes_too_late_changes_nothing(
     clerk = Clerk(path, work)
     async with opened(path) as session:
         await clerk.run("Pay.", session=session, run_config=CONFIG)
+
+
+async def test_a_run_with_a_budget_hears_a_decision_and_pays_for_each_request_once(path: Path) -> None:
+    """F7, F10: the step that meets the signal has the run's totals too; nothing stays reserved where it waits."""
+
+    async def work(clerk: Clerk) -> None:
+        await clerk.waits("c1", "c2")
+        await clerk.decide("c1")
+
+    clerk = Clerk(path, work)
+    config = RunConfig(run_id="r", lease_ttl_s=60.0, budgets=[Budget("acme", requests=9)])
+    async with opened(path) as session, open_store(path, create=True) as store:
+        result = await clerk.run("Pay.", session=session, run_config=config)
+        assert [item.call_id for item in result.interruptions] == ["c2"]
+        view = await store.budget(REQUESTS)
+        assert (view.used, view.unknown, dict(view.held)) == (1, 0, {})
+        await clerk.decide("c2")
+        assert (await Runner.resume(clerk.agent, "r", session=session)).final_output == "Done."
+        view = await store.budget(REQUESTS)
+        assert (view.used, view.unknown, dict(view.held)) == (2, 0, {})
+        assert sorted(clerk.done) == [("pay", 1), ("pay", 2)]
+
+
+async def test_a_run_with_a_budget_that_is_cancelled_by_its_worker_reserves_nothing_any_more(path: Path) -> None:
+    """The step that stores the turn reserves the next request, and meets the wish: that request never leaves."""
+
+    async def work(clerk: Clerk) -> None:
+        async with open_store(path) as store:
+            await store.cancel("r", by="ada")
+
+    call = {"type": "function_call", "name": "work", "arguments": "{}", "call_id": "w"}
+    clerk = Clerk(path, work, [asks(call), says("Done.")])
+    config = RunConfig(run_id="r", lease_ttl_s=60.0, budgets=[Budget("acme", requests=9)])
+    async with opened(path) as session, open_store(path, create=True) as store:
+        with pytest.raises(RunCancelledError):
+            await clerk.run("Pay.", session=session, run_config=config)
+        assert outputs(await session.get_items()) == {"w": "worked"}
+        view = await store.budget(REQUESTS)
+        assert (view.used, view.unknown, dict(view.held)) == (1, 0, {})
 
 
 @pytest.fixture
