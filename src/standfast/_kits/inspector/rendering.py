@@ -84,7 +84,7 @@ def _view(item: dict[str, Any]) -> View:
     kind, role = item.get("type", "message"), item.get("role")
     if kind == "message" and isinstance(role, str):
         known = role if role in ROLES else "other"
-        text = _joined(words(item.get("content")), _rest(item, "role", "content"))
+        text = _join(words(item.get("content")), _rest(item, "role", "content"))
         laid = indent_json(text)
         form = "markdown" if laid == text else "json"
         return {"kind": "said", "role": known, "title": safe(role), "text": laid, "form": form}
@@ -93,7 +93,7 @@ def _view(item: dict[str, Any]) -> View:
     call_id = item.get("call_id") if isinstance(item.get("call_id"), str) else None
     if kind.endswith("_output"):
         text = indent_json(output) if isinstance(output := item.get("output"), str) else words(output)
-        text = _joined(text, _rest(item, "output"))
+        text = _join(text, _rest(item, "output"))
         return {"kind": "output", "title": "output", "text": text, "call": call_id, "failed": failure_in(item)}
     if kind.endswith("_call"):
         field = "arguments" if "arguments" in item else "input"
@@ -101,10 +101,10 @@ def _view(item: dict[str, Any]) -> View:
         is_named = isinstance(called, str)
         text = given if isinstance(given, str) else _json(given) if given is not None else ""
         title = safe(f"{called if is_named else kind}  {text[:TITLE_MAX]}")
-        laid, failed = _joined(indent_json(text), _rest(item, field, *(["name"] if is_named else []))), failure_in(item)
+        laid, failed = _join(indent_json(text), _rest(item, field, *(["name"] if is_named else []))), failure_in(item)
         return {"kind": "folded", "title": title, "text": laid, "call": call_id, "failed": failed}
     if kind == "reasoning":
-        said = _joined(words(item.get("summary")), words(item.get("content")), _rest(item, "summary", "content"))
+        said = _join(words(item.get("summary")), words(item.get("content")), _rest(item, "summary", "content"))
         return {"kind": "folded", "title": "reasoning", "text": said or "(not shown by the provider)"}
     return _other(kind, item)
 
@@ -172,7 +172,7 @@ def _part(part: object) -> str:
     if not texts and not is_media:
         return escape_text(_json(part))
     said = [escape_text(part[name]) for name in texts] or [f"[{kind}]"]
-    return _joined(*said, _rest(part, *texts, *(MEDIA_FIELDS if is_media else ())))
+    return _join(*said, _rest(part, *texts, *(MEDIA_FIELDS if is_media else ())))
 
 
 QUIET = frozenset(
@@ -189,7 +189,7 @@ def _rest(value: dict[str, Any], *shown: str) -> str:
     return escape_text(_json(rest)) if rest else ""
 
 
-def _joined(*texts: str) -> str:
+def _join(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
 
 

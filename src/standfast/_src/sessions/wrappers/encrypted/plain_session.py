@@ -107,16 +107,16 @@ class EncryptedPlainSession(SessionWrapper):
 
     async def _read(self, stored: Sequence[Item], wrapper: ContextForSession) -> list[bytes | None]:
         """Return the contents of stored records. Raises SealKeyError if the keys open no record of the history."""
-        opened = self._opened(stored)
+        opened = self._open_rows(stored)
         if opened.is_doubtful and self._records.unreadable == "raise":
             # Altered records, or the wrong key? If nothing at all opens, it is the key.
-            if self._opened(await self._fetch(None, wrapper)).is_doubtful:
+            if self._open_rows(await self._fetch(None, wrapper)).is_doubtful:
                 raise wrong(self._name, self._records.ring.current)
         elif stored:
             self._records.fitting.add(self._name)
         return opened.data
 
-    def _opened(self, stored: Sequence[object]) -> Opened:
+    def _open_rows(self, stored: Sequence[object]) -> Opened:
         return self._records.opened_rows(self._name, [_as_row(item) for item in stored], authors=False)
 
     async def _check_key(self, wrapper: ContextForSession) -> None:
