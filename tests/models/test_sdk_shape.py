@@ -58,7 +58,7 @@ RECORDS = [
 ]
 OURS_MORE: dict[str, set[str]] = {
     # why it waits, where its agent stands (C16), and the run that asks the same already (C15)
-    "ToolApprovalItem": {"reason", "agent_key", "same_as_run", "prepared_arguments"},
+    "ToolApprovalItem": {"reason", "agent_key", "same_as_run", "prepared_arguments", "tool_behind"},
     "ModelStep": {"delay_s", "hangs", "cut_after", "chunk_chars"},
     "ModelRetryNormalizedError": {"never_sent"},
     "ModelResponse": {"model"},  # which model answered, for what it cost

@@ -145,15 +145,16 @@ async def test_a_session_object_per_request_makes_no_new_engine(make: Make, is_c
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
 async def test_without_lingering_it_ends_with_the_last_session(make: Make, is_closed: bool) -> None:
+    before = our_threads()
     await requests(make, 2, is_closed=is_closed, linger_s=0)
-    assert await asyncio.to_thread(becomes_true, lambda: not our_threads())
+    assert await asyncio.to_thread(becomes_true, lambda: not our_threads() - before)
 
 
 async def test_an_engine_ends_by_itself_when_its_time_is_over(make: Make) -> None:
-    await requests(make, 2, is_closed=True, linger_s=0.2)
-    assert await asyncio.to_thread(becomes_true, lambda: not our_threads() and LINGERING.thread is None)
-    await requests(make, 2, is_closed=False, linger_s=0.2)
-    assert await asyncio.to_thread(becomes_true, lambda: not our_threads() and LINGERING.thread is None)
+    before = our_threads()
+    for is_closed in (True, False):
+        await requests(make, 2, is_closed=is_closed, linger_s=0.2)
+        assert await asyncio.to_thread(becomes_true, lambda: not our_threads() - before and not LINGERING.engines())
 
 
 async def test_a_session_that_is_open_keeps_the_engine_that_others_leave(make: Make) -> None:
@@ -176,14 +177,14 @@ async def test_a_linger_s_that_is_not_a_number_of_seconds_is_refused(make: Make)
 
 
 async def test_closing_the_store_ends_what_lingers_of_it(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
+    path, before = tmp_path / "s.db", our_threads()
     async with open_store(path, create=True) as store:
         session = store.session("s")
         await session.add_items([message("1")])
         await session.close()
         assert str(path) in open_files()
     assert str(path) not in open_files()
-    assert not our_threads()
+    assert not our_threads() - before
 
 
 @pytest.mark.redis
@@ -389,12 +390,13 @@ async def test_a_file_that_was_renamed_goes_on_under_its_new_name(tmp_path: Path
 
 
 async def test_connections_to_a_file_that_is_gone_are_closed_though_nobody_asks(tmp_path: Path) -> None:
+    before = our_threads()
     path = tmp_path / "s.db"
     session = SQLiteSession("s", path, linger_s=3_600)
     await session.add_items([message("1")])
     await session.close()
     os.rename(path, tmp_path / "elsewhere.db")
-    assert await asyncio.to_thread(becomes_true, lambda: not our_threads())
+    assert await asyncio.to_thread(becomes_true, lambda: not our_threads() - before)
 
 
 async def test_a_layout_that_another_program_brings_meanwhile_is_noticed(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ class ApprovalBook:
 
 def _covers(decision: Decision | None, behind: str | None) -> bool:
     """Return whether a sticky approval is about the tool behind the name, as far as both are known."""
-    return decision is not None and (decision.behind is None or behind is None or decision.behind == behind)
+    return decision is not None and (not decision.behind or behind is None or decision.behind == behind)
 
 
 def _refuse_a_changed_call(decision: Decision, call_id: str, scope: str, digest: str | None, agent: str | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-from msgspec import Struct, field, structs
+from msgspec import UNSET, Struct, UnsetType, field, structs
 
 from standfast._src.base.json_values import Item
 from standfast._src.runs.engine.append_log import Log
@@ -215,8 +215,9 @@ class Decision(Struct, frozen=True):
     """Name of the deciding person, if given."""
     at: float | None = None
     """Time in seconds since 1970, by the clock of the saving process."""
-    behind: str | None = None
-    """Implementation of the tool, as in `Call.behind`: a sticky approval covers no other; None: not known (C16)."""
+    behind: str | UnsetType | None = UNSET
+    """Implementation of the tool, as in `Call.behind`: a sticky approval covers no other (C16). Unset in older states,
+    which are written as they were."""
 
 
 class Call(Struct, frozen=True):
