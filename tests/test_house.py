@@ -300,3 +300,11 @@ def test_a_child_is_born_with_everything_imported() -> None:
     assert set(PRELOADED) <= set(here.recv())
     here.close()
     assert not ended(child)
+
+
+def test_every_path_of_tests_that_the_command_names_exists() -> None:
+    """A folder that moved would end `./dev websockets` without a test, and CI with it."""
+    text = (ROOT / "tools" / "dev.py").read_text(encoding="utf-8")
+    named = set(re.findall(r'"(tests/[\w./]+)', text))
+    assert "tests/realtime/transports" in named
+    assert not [path for path in named if not (ROOT / path).exists()]

@@ -180,7 +180,7 @@ def websockets(*args: str) -> int:
             install(PYTHON, pinned, "--target", str(folder))
             stamp.touch()
         say(f"testing the transport with {pinned.stem}")
-        command = [str(PYTHON), "-m", "pytest", "-q", *(args or ("tests/transports",))]
+        command = [str(PYTHON), "-m", "pytest", "-q", *(args or ("tests/realtime/transports",))]
         env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'src'}", "WEBSOCKETS": pinned.stem[11:]}
         codes.append(subprocess.call(command, cwd=ROOT, env=env))
     return max(codes, default=0)
